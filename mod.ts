@@ -26,7 +26,7 @@ export { saveAdapter, type SaveAdapterOptions } from "./src/adapters/files.ts";
 export { mergeLora } from "./src/adapters/merge.ts";
 export type { TargetOptions } from "./src/adapters/targets.ts";
 export type { EmbeddingLora, LinearLora, LoraFactors, LoraLayer, LoraLayerOptions } from "./src/adapters/lora_layer.ts";
-export type { Batch } from "./src/data/loader.ts";
+export type { Batch } from "./src/data/micro_batch.ts";
 export { fullyShard } from "./src/fsdp/fully_shard.ts";
 export {
   FullyShardedModule,

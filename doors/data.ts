@@ -4,7 +4,8 @@
  * @module
  */
 
-export { DataLoader, type LoaderOptions, type LoaderState, type MicroBatch } from "../src/data/loader.ts";
+export { DataLoader, type LoaderOptions, type LoaderState } from "../src/data/loader.ts";
+export type { MicroBatch } from "../src/data/micro_batch.ts";
 export { openText, type TextDocument, type TextOptions, type TextSource } from "../src/data/documents.ts";
 export {
   type PackingProgress,
@@ -14,10 +15,13 @@ export {
   tokensInMemory,
   type TokenStream,
 } from "../src/data/packing.ts";
-export type { SampleStream, TokenSample } from "../src/data/samples/sample.ts";
 export type { SkippedFiles } from "../src/data/find_files.ts";
 export { type TrainedTokenizer, trainTokenizer } from "../src/data/train_tokenizer.ts";
 export { BYTE_TOKENIZER, loadTokenizer, type LoadTokenizerOptions, type Tokenizer } from "../src/data/tokenizer.ts";
 
+export { type Packing, PACKINGS } from "../src/data/samples/rows.ts";
+export type { SampleStream, TokenSample } from "../src/data/samples/sample.ts";
+
 // What the types above are made of.
+export type { RowPart, Rows } from "../src/data/samples/rows.ts";
 export type { BatchSplit } from "../src/data/sampler.ts";

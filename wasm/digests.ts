@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "475dc00243c72fe1041b38ea4433a3fd2efa910dac909b2bb72b2aaecf6c1f02",
-  relaxed: "274b98282f91040658efffa2ce6c060a3394e78a83378aaea9ad6690b76237c3",
+  strict: "71c1787be0438672634d11ffab1aecb0f663e6dcc1bd53d591a28bc1b0b116e6",
+  relaxed: "be08158e24d3a4d6f4647269599ade5b871cb32fade87eacfc7353532d815bd8",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "47ac21320cd6a77492b62a2e914489def32389bcdb33470694dc08511a7bcacb",
-  v4: "77a2daf9ac298e6b507258d9710c6000466a597c7a7dbd953739a8ad50ea562b",
-  "v4-bf16": "f4d804f31e7d6cb122b306a21f1f344ffdc6d7e728f30c7db8a8193481f6ab1d",
-  neon: "2fefec354c47b1225636bc7ec5b4975e91d8efea85a9d4bf0ce34a18bbedb47c",
+  v3: "b509873e1b126ccb4f7b9ea50ecfa960de701884007560dc161fef063aadbe40",
+  v4: "5711143dee3fad131c6662cf8e8df16f2aaec60c2063db3f15f4d2974436572c",
+  "v4-bf16": "1f2b0c9636c3bc1e2201a2c063a2b323e3405c8263cb037d070b5299bdd66024",
+  neon: "67f85b84070e5c0085e0cbd66d17c68b4992fcf2810204786c3bab6445a319e3",
 } as const;

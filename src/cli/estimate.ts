@@ -46,6 +46,7 @@ const estimateSection = section(
     seq: size.default(usual.sequenceLength).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "sequence-length"],
     }),
+    packing: dataSection.schema.shape.packing,
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
     device: z.enum(DEVICES).optional().describe(
       "What is computed on; no card need be here: cuda with cudaGraphs or attention cudnn, else cpu, unless given",

@@ -1,6 +1,6 @@
 /**
  * The asynchronous edge of the step: this rank's part of each step, one read ahead. What it holds is decided by
- * `sampler.ts`; where tokens come from is decided by `packing.ts`.
+ * `sampler.ts`; what a row is made of is decided by `token_rows.ts`.
  *
  * Invariant: the state counts samples consumed by all ranks, and a batch read ahead is not consumed until it is handed
  * out, so a saved state resumes on any number of ranks with the very next sample.
@@ -8,36 +8,12 @@
  * @module
  */
 import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
-import type { RandomSource } from "../random.ts";
-import { type BatchSource, batchSource } from "./batch_source.ts";
+import type { Batch, MicroBatch } from "./micro_batch.ts";
 import type { TokenStream } from "./packing.ts";
+import { rowsOf, type TokenRows } from "./token_rows.ts";
+import type { Packing, Rows } from "./samples/rows.ts";
 import type { SampleStream } from "./samples/sample.ts";
 import { type BatchSplit, microBatchSize, Sampler } from "./sampler.ts";
-
-/** What a rank runs forward and backward at once. */
-export interface MicroBatch {
-  /** Token ids, row-major [batch, seq]. */
-  readonly inputIds: Int32Array;
-  /** The token that each position is to predict, [batch, seq]; -100 counts for nothing. */
-  readonly labels: Int32Array;
-  /** Samples. */
-  readonly batch: number;
-  /** Tokens of each sample. */
-  readonly seq: number;
-  /**
-   * What dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in which it gives
-   * them. @default there is nothing, and a model that draws is refused
-   */
-  readonly random?: RandomSource | undefined;
-}
-
-/** One step's part of one rank. */
-export interface Batch {
-  /** At least one, and as many on every rank. */
-  readonly microBatches: readonly MicroBatch[];
-  /** The step's number from 1, for messages. */
-  readonly step?: number;
-}
 
 /** What a resume needs; plain JSON, the same on every rank. */
 export interface LoaderState {
@@ -51,17 +27,25 @@ export interface LoaderState {
   readonly sequenceLength: number;
   /** Fingerprint of the packed tokens. */
   readonly dataset: string;
+  /** How samples became rows. @default wrapped */
+  readonly packing?: Packing | undefined;
 }
 
 /** What a {@link DataLoader} reads, and its part. */
 export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLength" | "seed"> {
-  /** The packed tokens, of which samples are windows, or samples, of which each is a row; left open. */
+  /** The packed tokens, or samples; left open. */
   readonly tokens: TokenStream | SampleStream;
   /**
-   * Tokens that rows of samples are padded to. @default the longest sample of a micro-batch
+   * Makes rows of the tokens. With `bfd` and `bfd-split`, and with `none`, which takes a sample a row, tokens see their own sample
+   * alone. @default wrapped
    */
+  readonly packing?: Packing | undefined;
+  /** Tokens of every row, with `none`. @default the longest row of a micro-batch */
   readonly padTo?: number | undefined;
 }
+
+/** How tokens become rows where nothing is said: none is lost, and no row has padding. */
+const USUAL_PACKING: Packing = "wrapped";
 
 /** Gives the steps of one rank in order, without end. */
 export class DataLoader {
@@ -70,7 +54,7 @@ export class DataLoader {
   /** Samples of one micro-batch. */
   readonly batchSize: number;
   readonly #options: LoaderOptions;
-  readonly #source: BatchSource;
+  readonly #source: TokenRows;
   readonly #sampler: Sampler;
   /** Samples consumed by the steps that were handed out. */
   #cursor = 0;
@@ -81,18 +65,22 @@ export class DataLoader {
   /**
    * Begins at the first step.
    *
-   * @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample
+   * @throws {ArgumentError} if the global batch cannot be divided evenly, there are too few tokens for one sample, or documents are to
+   * be kept apart whose ends are not known
+   * @throws {CheckpointError} if a file of tokens is damaged
    */
   constructor(options: LoaderOptions) {
-    const { tokens, sequenceLength, seed, padTo } = options;
-    if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {
-      throw new ArgumentError(`sequenceLength must be an integer from 1, got ${sequenceLength}`);
-    }
+    const { tokens, sequenceLength, seed, packing = USUAL_PACKING, padTo } = options;
+    this.#source = rowsOf(tokens, sequenceLength, packing, padTo);
     this.batchSize = microBatchSize(options);
-    this.#source = batchSource(tokens, sequenceLength, padTo);
-    this.numSamples = this.#source.numSamples;
+    this.numSamples = this.#source.numRows;
     this.#options = options;
     this.#sampler = new Sampler(this.numSamples, seed);
+  }
+
+  /** What became of samples that are kept apart: rows, padding, what was cut off. Undefined where tokens are one stream. */
+  get rows(): Rows | undefined {
+    return this.#source.rows;
   }
 
   /** Full passes over the data that are behind, with fraction. */
@@ -133,13 +121,17 @@ export class DataLoader {
       const samples = Array.from({ length: Math.min(batchSize, numSamples - first) }, (_, i) => first + i);
       yield { microBatches: [await this.#source.load(samples)] };
     }
-    if (this.#source.rest > 0 && rank === worldSize - 1) yield { microBatches: [await this.#source.loadRest()] };
+    if (this.#source.hasRest && rank === worldSize - 1) {
+      yield { microBatches: [await this.#source.load([numSamples])] };
+    }
   }
 
   /** Where training stands. */
   state(): LoaderState {
-    const { seed, sequenceLength, tokens } = this.#options;
-    return { cursor: this.#cursor, step: this.#steps, seed, sequenceLength, dataset: tokens.fingerprint };
+    const { seed, sequenceLength } = this.#options;
+    const { fingerprint: dataset, packing } = this.#source;
+    const state = { cursor: this.#cursor, step: this.#steps, seed, sequenceLength, dataset };
+    return packing === USUAL_PACKING ? state : { ...state, packing };
   }
 
   /**
@@ -147,17 +139,18 @@ export class DataLoader {
    * are counted on.
    *
    * @param state from {@link DataLoader.state}, perhaps through JSON
-   * @throws {ConfigError} if seed, sequence length or data are others, or the state is none
+   * @throws {ConfigError} if seed, sequence length, packing or data are others, or the state is none
    */
   restore(state: LoaderState): void {
-    const { seed, sequenceLength, tokens, globalBatch } = this.#options;
+    const { seed, sequenceLength, globalBatch } = this.#options;
     const problems: ConfigProblem[] = [];
     const compare = (path: string, saved: unknown, got: unknown): void => {
       if (saved !== got) problems.push({ path, expected: `${saved}, as in the checkpoint`, got: String(got) });
     };
     compare("seed", state.seed, seed);
     compare("sequenceLength", state.sequenceLength, sequenceLength);
-    if (state.dataset !== tokens.fingerprint) {
+    compare("packing", state.packing ?? USUAL_PACKING, this.#source.packing);
+    if (state.dataset !== this.#source.fingerprint) {
       const got = "another text or tokenizer. To train the checkpoint's weights on it, do not resume: open the " +
         "checkpoint's folder as the model ('--model'), with a folder of its own for the output";
       problems.push({ path: "data", expected: "the text and tokenizer of the checkpoint", got });
@@ -179,7 +172,7 @@ export class DataLoader {
   async #read(cursor: number, step: number): Promise<Batch> {
     const microBatches: MicroBatch[] = [];
     const { seed } = this.#options;
-    for (const { start, samples } of this.#sampler.batchFor(cursor, this.#options)) {
+    for (const { start, samples } of this.#sampler.batchFor(cursor, this.#options, this.#source.lengthOf)) {
       microBatches.push({ ...await this.#source.load(samples), random: { seed, firstSample: start } });
     }
     return { microBatches, step };

@@ -25,10 +25,13 @@ import { EOS_PLACES } from "./end_of_text.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 // Note [Token file]
-// Ids as little-endian uint16 (vocabulary up to 65536) or int32, then 32 bytes: "fstokens", uint32 version, uint32 bytes
-// of an id, uint64 ids, uint64 documents. The numbers come last because they are known last.
+// Ids as little-endian uint16 (vocabulary up to 65536) or int32, then the number of ids of each document as uint32, then 32
+// bytes: "fstokens", uint32 version, uint32 bytes of an id, uint64 ids, uint64 documents. The numbers come last because they
+// are known last. A file's name has its version, as files of version 1 do not say where documents end.
 const MAGIC = "fstokens";
-const VERSION = 1;
+const VERSION = 2;
+/** Changes when the same text gives other tokens. */
+const TOKENS_VERSION = 1;
 const TRAILER = 32;
 /** Ids that are gathered before they are written. */
 const CHUNK = 1 << 18;
@@ -45,6 +48,12 @@ export interface TokenStream {
    * @throws {ArgumentError} if the stream ends before
    */
   read(start: number, into: Int32Array): Promise<void>;
+  /**
+   * Tokens of each document, one behind the other. @default it is not known where documents end
+   *
+   * @throws {CheckpointError} if a file of tokens is damaged
+   */
+  documentLengths?(): Uint32Array;
   /** Gives up what it holds open. */
   close(): void;
 }
@@ -112,7 +121,7 @@ export function tokenCache(
   const kept = known ?? before?.read();
   const textFingerprint = kept ?? source.fingerprint();
   const fingerprint = fingerprintOf(textFingerprint, tokenizer);
-  const path = `${directory}/tokens-${fingerprint.slice(0, 32)}.bin`;
+  const path = `${directory}/tokens-${fingerprint.slice(0, 32)}_v${VERSION}.bin`;
   const exists = (): boolean => pathKind(path) === "file";
   if (kept === undefined && exists()) before?.keep(textFingerprint);
   return {
@@ -166,14 +175,27 @@ export async function packInMemory(source: TextSource, tokenizer: Tokenizer, kno
     tokens.set(part, at);
     at += part.length;
   }
-  return tokensInMemory(tokens, fingerprintOf(known ?? source.fingerprint(), tokenizer));
+  const lengths = Uint32Array.from(parts, ({ length }) => length);
+  return tokensInMemory(tokens, fingerprintOf(known ?? source.fingerprint(), tokenizer), lengths);
 }
 
-/** Tokens that are already in memory, not copied, as a stream, which a resume compares by `fingerprint`. */
-export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenStream {
+/**
+ * Tokens that are already in memory, not copied, as a stream, which a resume compares by `fingerprint`.
+ *
+ * @param documentLengths tokens of each document, one behind the other. @default it is not known where documents end
+ * @throws {ArgumentError} if these are not all tokens
+ */
+export function tokensInMemory(tokens: Int32Array, fingerprint: string, documentLengths?: Uint32Array): TokenStream {
+  if (documentLengths !== undefined) {
+    const all = documentLengths.reduce((sum, length) => sum + length, 0);
+    if (all !== tokens.length) {
+      throw new ArgumentError(`Documents of ${all} tokens in all are not ${tokens.length} tokens`);
+    }
+  }
   return {
     length: tokens.length,
     fingerprint,
+    ...documentLengths === undefined ? {} : { documentLengths: () => documentLengths },
     read(start, into): Promise<void> {
       checkRange(start, into.length, tokens.length);
       into.set(tokens.subarray(start, start + into.length));
@@ -198,7 +220,7 @@ export function eosOf({ eosId, path }: Tokenizer): number {
 }
 
 function fingerprintOf(text: string, tokenizer: Tokenizer): string {
-  return sha256([`${MAGIC} ${VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, text]);
+  return sha256([`${MAGIC} ${TOKENS_VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, text]);
 }
 
 /** Refuses ids that a tokenizer says it does not give: the file of tokens would wrap them. */
@@ -241,6 +263,7 @@ async function pack(
   let filled = 0;
   let tokens = 0;
   let documents = 0;
+  const lengths: number[] = [];
   for await (const { ids, bytesRead } of idsOf(source, tokenizer)) {
     for (const id of ids) {
       if (filled === CHUNK) {
@@ -251,9 +274,11 @@ async function pack(
     }
     tokens += ids.length;
     documents++;
+    lengths.push(ids.length);
     onProgress?.({ documents, tokens, bytesRead, byteLength: source.byteLength });
   }
   file.write(bytes.subarray(0, filled * width));
+  file.write(new Uint8Array(Uint32Array.from(lengths).buffer));
   const trailer = new Uint8Array(TRAILER);
   const view = new DataView(trailer.buffer);
   trailer.set(new TextEncoder().encode(MAGIC));
@@ -265,7 +290,7 @@ async function pack(
 }
 
 function openTokens(path: string, fingerprint: string): TokenStream {
-  const { length, width } = readTrailer(path);
+  const { length, width, documents } = readTrailer(path);
   const file = openReadable(path);
   return {
     length,
@@ -280,11 +305,30 @@ function openTokens(path: string, fingerprint: string): TokenStream {
         into.set(halves);
       }
     },
+    documentLengths() {
+      const lengths = new Uint32Array(documents);
+      file.read(length * width, new Uint8Array(lengths.buffer));
+      if (lengths.reduce((sum, tokens) => sum + tokens, 0) === length) return lengths;
+      throw damaged(path);
+    },
     close: () => file.close(),
   };
 }
 
-function readTrailer(path: string): { readonly length: number; readonly width: number } {
+/** What the end of a file of tokens says. */
+interface Trailer {
+  /** Tokens. */
+  readonly length: number;
+  /** Bytes of each. */
+  readonly width: number;
+  readonly documents: number;
+}
+
+function damaged(path: string): CheckpointError {
+  return new CheckpointError(path, "Expected a whole file of packed tokens, got a damaged one: remove it");
+}
+
+function readTrailer(path: string): Trailer {
   using file = openReadable(path);
   const trailer = new Uint8Array(TRAILER);
   if (file.byteLength >= TRAILER) file.read(file.byteLength - TRAILER, trailer);
@@ -292,11 +336,10 @@ function readTrailer(path: string): { readonly length: number; readonly width: n
   const width = view.getUint32(12, true);
   const length = Number(view.getBigUint64(16, true));
   const magic = new TextDecoder().decode(trailer.subarray(0, 8));
+  const documents = Number(view.getBigUint64(24, true));
   const right = magic === MAGIC && view.getUint32(8, true) === VERSION && (width === 2 || width === 4);
-  if (!right || length * width + TRAILER !== file.byteLength) {
-    throw new CheckpointError(path, "Expected a whole file of packed tokens, got a damaged one: remove it");
-  }
-  return { length, width };
+  if (!right || length * width + documents * 4 + TRAILER !== file.byteLength) throw damaged(path);
+  return { length, width, documents };
 }
 
 function checkRange(start: number, count: number, length: number): void {

@@ -94,14 +94,33 @@ export class Sampler {
    * What one rank takes of a step.
    *
    * @param cursor samples consumed before the step, by all ranks
+   * @param lengthOf tokens of a sample, where a micro-batch is as long as its longest one: the samples of the step are divided by
+   * falling length then. @default they are divided in the global order
    * @returns for each micro-batch the place of its first sample in the global order, and the samples' indices in the data
    * @throws {ArgumentError} if the global batch cannot be divided evenly
    */
-  batchFor(cursor: number, split: BatchSplit): { readonly start: number; readonly samples: readonly number[] }[] {
+  batchFor(
+    cursor: number,
+    split: BatchSplit,
+    lengthOf?: (sample: number) => number,
+  ): { readonly start: number; readonly samples: readonly number[] }[] {
     const size = microBatchSize(split);
+    if (lengthOf !== undefined) return this.#byLength(cursor, size, split, lengthOf);
     return Array.from({ length: split.microBatches }, (_, m) => {
       const start = cursor + (m * split.worldSize + split.rank) * size;
       return { start, samples: Array.from({ length: size }, (_, i) => this.at(start + i).sample) };
+    });
+  }
+
+  /** Divides the samples of a step so that those of a micro-batch are about as long: so it has little padding. */
+  #byLength(cursor: number, size: number, split: BatchSplit, lengthOf: (sample: number) => number) {
+    const { globalBatch, microBatches, worldSize, rank } = split;
+    const all = Array.from({ length: globalBatch }, (_, i) => this.at(cursor + i).sample)
+      .map((sample) => ({ sample, length: lengthOf(sample) }))
+      .sort((a, b) => b.length - a.length);
+    return Array.from({ length: microBatches }, (_, m) => {
+      const first = (m * worldSize + rank) * size;
+      return { start: cursor + first, samples: all.slice(first, first + size).map(({ sample }) => sample) };
     });
   }
 }

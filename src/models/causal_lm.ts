@@ -142,6 +142,11 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
     return this.#requireFiles().save(directory, options);
   }
 
+  /** Whether the loss counts all tokens, as that which balances routers does, so that an attention mask must say which are padding. */
+  get countsPadding(): boolean {
+    return false;
+  }
+
   /** Names in files of the family that are read, and not written. */
   abstract get otherFiles(): OtherFiles;
 

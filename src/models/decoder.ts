@@ -4,9 +4,10 @@
  * @module
  */
 import { at } from "../at.ts";
+import { noGrad } from "../autograd/mode.ts";
 import type { OtherFiles } from "../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../device/device.ts";
-import { float32 } from "../dtype.ts";
+import { float32, int32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
 import { Dropout, dropOut, dropoutOf, type RandomContext } from "../nn/dropout.ts";
@@ -102,11 +103,12 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     this.#positions = new PositionNumbers(device, maxPositions);
   }
 
-  forward({ inputIds, attentionMask, positionIds, pastKeyValues, random }: CausalLmInputs): BodyOutput {
+  forward(inputs: CausalLmInputs): BodyOutput {
+    const { inputIds, attentionMask, documentStarts, pastKeyValues, random } = inputs;
     const [batch, seq] = inputIds.shape;
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     const isMatrix = batch !== undefined && seq !== undefined && inputIds.ndim === 2;
-    if (!isMatrix || (positionIds === undefined && past + seq > this.#maxPositions)) {
+    if (!isMatrix || (inputs.positionIds === undefined && past + seq > this.#maxPositions)) {
       const [shape, left] = [inputIds.shape.join(", "), this.#maxPositions - past];
       const why = past === 0 ? "" : `, as ${past} of ${this.#maxPositions} positions are in the cache`;
       throw new ArgumentError(
@@ -119,7 +121,10 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
         `Cannot use an attentionMask [${got}]: it must be [${wanted}], an element for each token`,
       );
     }
-    let context: LayerContext = { attentionMask, positionIds, pastKeyValues, random };
+    if (documentStarts !== undefined) requireDocuments(documentStarts, [batch, seq], pastKeyValues);
+    const positionIds = inputs.positionIds ??
+      (documentStarts === undefined ? undefined : this.#positionsWithin(documentStarts, seq));
+    let context: LayerContext = { attentionMask, positionIds, documentStarts, pastKeyValues, random };
     let hidden = this.embedTokens.call(inputIds);
     if (this.embedPositions !== undefined) {
       const positions = positionIds ?? this.#positions.of(past, seq);
@@ -141,6 +146,26 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     pastKeyValues?.advance(seq);
     return { hidden: this.norm.call(hidden), routerLogits };
   }
+
+  /** Positions that count from 0 in each document. */
+  #positionsWithin(documentStarts: Tensor, seq: number): Tensor {
+    // Floats hold these integers, as rows have fewer than 2^24 tokens.
+    return noGrad(() => this.#positions.of(0, seq).to(float32).sub(documentStarts.to(float32)).to(int32));
+  }
+}
+
+/** Refuses beginnings of documents that are not a number for each token, or that come with a cache. */
+function requireDocuments({ dtype, shape }: Tensor, tokens: readonly number[], cache: unknown): void {
+  if (dtype !== int32 || !sameShape(shape, tokens)) {
+    const [got, wanted] = [`${dtype.name} [${shape.join(", ")}]`, `int32 [${tokens.join(", ")}]`];
+    throw new ArgumentError(
+      `Cannot use documentStarts ${got}: they must be ${wanted}, for each token the place of its document's first token`,
+    );
+  }
+  if (cache === undefined) return;
+  throw new ArgumentError(
+    "Cannot continue texts of several documents in a row: give documentStarts without pastKeyValues, or a row for each document",
+  );
 }
 
 /** A decoder with a language-model head. */
@@ -178,6 +203,10 @@ export abstract class DecoderForCausalLm extends CausalLm {
 
   get layers(): readonly Module[] {
     return this.model.layers;
+  }
+
+  override get countsPadding(): boolean {
+    return this.#balance !== undefined;
   }
 
   get otherFiles(): OtherFiles {

@@ -22,8 +22,14 @@ import type { RotaryTables } from "./rotary.ts";
 export interface LayerContext extends RandomContext {
   /** uint8 [batch, tokens in the cache + seq]: 0 hides a token (padding). */
   readonly attentionMask?: Tensor | undefined;
-  /** int32 [batch, seq]. @default one after the other, from the number of tokens in the cache on */
+  /** int32 [batch, seq]. @default one after the other, from the number of tokens in the cache on, or from 0 in each document */
   readonly positionIds?: Tensor | undefined;
+  /**
+   * Where documents begin that lie one behind the other in a row: int32 [batch, seq], for each token the place in its row of its
+   * document's first token, so numbers that never fall along a row. Tokens hear those of their own document alone; no layer passes
+   * anything from a document to the next. @default each row is one document
+   */
+  readonly documentStarts?: Tensor | undefined;
   /** The tokens before these, which are added to it. @default there are none, and none are kept */
   readonly pastKeyValues?: GenerationCache | undefined;
   /**
@@ -115,7 +121,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): Tensor {
     const { numHeads: heads, numKvHeads: kvHeads, headDim, window, scale = 1 / Math.sqrt(headDim) } = this.#options;
-    const { attentionMask, pastKeyValues } = context;
+    const { attentionMask, pastKeyValues, documentStarts } = context;
     const [projected, k, v] = this.#project(x, context);
     const [q, gate] = this.#ungated(projected);
     const turn = this.#turner(x, context);
@@ -124,7 +130,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const [keys, values] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
     const attrs = { heads, kvHeads, causal: true, scale, window, dropout };
-    const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks);
+    const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks, documentStarts);
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()), context);
   }
 

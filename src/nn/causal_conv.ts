@@ -39,10 +39,10 @@ export class CausalConv extends Module<[x: Tensor, context: LayerContext], Tenso
   }
 
   /** x [batch, seq, channels] → the same shape */
-  forward(x: Tensor, { pastKeyValues }: LayerContext): Tensor {
+  forward(x: Tensor, { pastKeyValues, documentStarts }: LayerContext): Tensor {
     const seq = at(x.shape, 1, "dim");
     const rows = pastKeyValues === undefined ? x : this.#past.of(pastKeyValues).update(x, this.#width - 1);
-    const all = causalConv(rows, this.weight);
+    const all = causalConv(rows, this.weight, documentStarts);
     const own = all.narrow(1, at(all.shape, 1, "dim") - seq, seq);
     return this.bias === undefined ? own : own.add(this.bias);
   }

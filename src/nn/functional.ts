@@ -167,18 +167,22 @@ export const IGNORE_INDEX: -100 = -100;
  *
  * @param keyMask optional uint8 [batch, seqK], or [batch, seqQ, seqK] for each query its own; 0 hides a key
  * @param sinks optional [heads]: the score of one more key, which all queries see and whose value is zero
+ * @param documentStarts optional int32 [batch, seqQ]: for each query the first key that it may see. It never falls along a sequence,
+ * so that documents one behind the other see themselves alone, and keys of others are not even read
  * @returns [batch, seqQ, heads * dV]
  */
 export function attention(
   q: Tensor,
   k: Tensor,
   v: Tensor,
-  attrs: Omit<AttentionAttrs, "sinks">,
+  attrs: Omit<AttentionAttrs, "sinks" | "documents">,
   keyMask?: Tensor,
   sinks?: Tensor,
+  documentStarts?: Tensor,
 ): Tensor {
-  const inputs = [q, k, v, keyMask, sinks].filter((input) => input !== undefined);
-  return applyOne(attentionOp, inputs, { ...attrs, sinks: sinks !== undefined });
+  const inputs = [q, k, v, keyMask, documentStarts, sinks].filter((input) => input !== undefined);
+  const documents = documentStarts !== undefined;
+  return applyOne(attentionOp, inputs, { ...attrs, documents, sinks: sinks !== undefined });
 }
 
 /**
@@ -200,11 +204,12 @@ export function rope(
 }
 
 /**
- * Each channel's sum of its own and its `width - 1` earlier values, times its weights: x [batch, seq, channels], weight
- * [channels, 1, width] (PyTorch's depthwise `Conv1d`).
+ * Each channel's sum of its own and its `width - 1` earlier values by its weights: x [batch, seq, channels], weight
+ * [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d`. With `documentStarts`, int32 [batch, seq], which gives for each
+ * token the place in its sequence of its document's first one, values of earlier documents count as zeros.
  */
-export function causalConv(x: Tensor, weight: Tensor): Tensor {
-  return applyOne(causalConvOp, [x, weight], undefined);
+export function causalConv(x: Tensor, weight: Tensor, documentStarts?: Tensor): Tensor {
+  return applyOne(causalConvOp, [x, weight, documentStarts].filter((input) => input !== undefined), undefined);
 }
 
 /**
@@ -215,6 +220,8 @@ export function causalConv(x: Tensor, weight: Tensor): Tensor {
  * @param v [batch, seq, valueHeads * valueDim]
  * @param g float32 [batch, seq, valueHeads], at most 0
  * @param beta [batch, seq, valueHeads], from 0 to 1
+ * @param documentStarts optional int32 [batch, seq]: for each token the place in its sequence of its document's first one, at which
+ * the state becomes zeros
  * @returns what is read, [batch, seq, valueHeads * valueDim]
  * @throws {ShapeError | DTypeError} if they do not fit
  * @example
@@ -236,8 +243,9 @@ export function gatedDeltaRule(
   g: Tensor,
   beta: Tensor,
   attrs: GatedDeltaAttrs,
+  documentStarts?: Tensor,
 ): Tensor {
-  return applyOne(gatedDeltaOp, [q, k, v, g, beta], attrs);
+  return applyOne(gatedDeltaOp, [q, k, v, g, beta, documentStarts].filter((input) => input !== undefined), attrs);
 }
 
 /** `silu(gate) * up` */

@@ -117,12 +117,12 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
     // In float32: a decay near 1 is taken to high powers.
     const step = decay.to(float32).add(this.dtBias.to(float32)).softplus();
     const g = step.mul(this.aLog.to(float32).exp().neg());
-    const { pastKeyValues } = context;
+    const { pastKeyValues, documentStarts } = context;
     const state = pastKeyValues && this.#past.of(pastKeyValues).of(x, [batch, valueHeads, keyDim, valueDim]);
     // Divided by √keyDim, a row whose root mean square is 1 has length 1; queries are divided by it once more.
     const attrs = { keyHeads, valueHeads, scale: 1 / keyDim, state };
     const unit = this.#normed(k).mul(1 / Math.sqrt(keyDim));
-    const read = gatedDeltaRule(this.#normed(q), unit, v, g, beta.sigmoid(), attrs);
+    const read = gatedDeltaRule(this.#normed(q), unit, v, g, beta.sigmoid(), attrs, documentStarts);
     const heads = [batch, seq, valueHeads, valueDim];
     const normed = this.norm.call(read.reshape(heads), gate.reshape(heads)).reshape([batch, seq, values]);
     return this.outProj.call(normed, context);

@@ -77,22 +77,26 @@ export class Indexer extends Module<[x: Tensor, latentQueries: Tensor, context: 
 
   #select(x: Tensor, latentQueries: Tensor, context: LayerContext): Tensor {
     const { numHeads, headDim, topK } = this.#options;
-    const { positionIds, pastKeyValues, attentionMask } = context;
+    const { positionIds, pastKeyValues, attentionMask, documentStarts } = context;
     const [batch, seq] = [at(x.shape, 0, "dim"), at(x.shape, 1, "dim")];
     const [cos, sin] = this.#rotary.of(seq, context);
     const turn = (x: Tensor): Tensor => rope(x, cos, sin, headDim, positionIds, { interleaved: true });
     const queries = turn(this.wqB.call(latentQueries, context)).reshape([batch, seq * numHeads, headDim]);
-    const own = turn(this.kNorm.call(this.wk.call(x, context)));
+    const added = turn(this.kNorm.call(this.wk.call(x, context)));
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
-    const keys = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(own, past);
+    const keys = pastKeyValues === undefined ? added : this.#past.of(pastKeyValues).update(added, past);
     const all = at(keys.shape, 1, "dim");
     const scores = queries.to(float32).matmul(keys.to(float32).transpose(1, 2)).mul(1 / Math.sqrt(headDim)).relu();
     const weights = this.weightsProj.call(x, context).to(float32).mul(1 / Math.sqrt(numHeads)).unsqueeze(3);
     const summed = scores.reshape([batch, seq, numHeads, all]).mul(weights).sum(2);
     const { positions } = this.#rotary;
     const places = positions.of(past, seq).unsqueeze(1);
-    const causal = positions.of(0, all).unsqueeze(0).le(places);
-    const seen = attentionMask === undefined ? causal : causal.logicalAnd(attentionMask.unsqueeze(1));
+    const keyPlaces = positions.of(0, all).unsqueeze(0);
+    const causal = keyPlaces.le(places);
+    const own = documentStarts === undefined
+      ? causal
+      : causal.logicalAnd(keyPlaces.unsqueeze(0).ge(documentStarts.unsqueeze(2)));
+    const seen = attentionMask === undefined ? own : own.logicalAnd(attentionMask.unsqueeze(1));
     const best = applyOne(topkOp, [where(seen, summed, UNSEEN)], Math.min(topK, all)).reshape([batch * seq, -1]);
     const chosen = zeros(x.device, [batch * seq, all]).scatterAdd(1, best, ones(x.device, best.shape));
     return chosen.reshape([batch, seq, all]).gt(0).logicalAnd(seen);

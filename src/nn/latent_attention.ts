@@ -119,7 +119,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
    */
   forward(x: Tensor, context: LayerContext): ContextOutput {
     const { numHeads, keyValueRank, nopeDim, ropeDim, rotary, interleaved, scale } = this.#options;
-    const { positionIds, pastKeyValues } = context;
+    const { positionIds, pastKeyValues, documentStarts } = context;
     const [cos, sin] = rotary.of(at(x.shape, 1, "dim"), context);
     const turn = (x: Tensor, headDim: number, start: number): Tensor =>
       rope(x, cos, sin, headDim, positionIds, { start, interleaved });
@@ -132,7 +132,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const [keys, values] = this.#expand(latent, turned, context);
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
     const attrs = { heads: numHeads, kvHeads: numHeads, causal: true, scale, dropout };
-    const hidden = this.oProj.call(attention(queries, keys, values, attrs, mask), context);
+    const hidden = this.oProj.call(attention(queries, keys, values, attrs, mask, undefined, documentStarts), context);
     const { keySelection } = this.#options;
     if (selected === undefined || keySelection?.type !== "indexer" || !keySelection.isShared) return hidden;
     return { hidden, selectedKeys: selected };

@@ -6,6 +6,7 @@
 import { at } from "../at.ts";
 import type { Device, PortableMath } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
+import { UnsupportedError } from "../errors.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
@@ -169,10 +170,21 @@ export class RotaryTables {
     this.positions = new PositionNumbers(device, options.maxPositions);
   }
 
-  /** The tables for a call of `seq` tokens: theirs, or all where only the device knows which are theirs. */
-  of(seq: number, { positionIds, pastKeyValues }: LayerContext): CosSin {
+  /**
+   * The tables for a call of `seq` tokens: theirs, or all where only the device knows which are theirs.
+   *
+   * @throws {UnsupportedError} if documents lie in a row that is long enough for other angles than theirs
+   */
+  of(seq: number, { positionIds, pastKeyValues, documentStarts }: LayerContext): CosSin {
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     const { scaling } = this.#options;
+    if (documentStarts !== undefined && scaling.type === "longrope" && isLong(this.#options, seq)) {
+      throw new UnsupportedError(
+        `Cannot pack documents into rows of ${seq} tokens: the model's "longrope" turns texts of more than ` +
+          `${scaling.originalMaxPositions} tokens by other angles than shorter ones, and a row has one set of angles. ` +
+          `Use rows of at most ${scaling.originalMaxPositions} tokens, or pack nothing`,
+      );
+    }
     if (scaling.type === "longrope") pastKeyValues?.limit(scaling.originalMaxPositions);
     return positionIds === undefined ? this.rows(past, seq) : this.all(past + seq);
   }

@@ -10,6 +10,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { sameShape, threeSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { writeFloat32 } from "./convert.ts";
+import { requireStarts } from "./check.ts";
 import { type DropoutAttrs, requireProbability } from "./dropout.ts";
 import type { ComputeOp } from "./op.ts";
 
@@ -28,8 +29,13 @@ export interface AttentionAttrs {
   /** Number of keys that a query of a causal attention sees, up to its own. @default all */
   readonly window?: number | undefined;
   /**
-   * True if the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is
-   * zero. @default false
+   * Whether an input behind the key mask says where documents begin.
+   * @default false
+   */
+  readonly documents?: boolean | undefined;
+  /**
+   * Whether the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is zero.
+   * @default false
    */
   readonly sinks?: boolean | undefined;
   /** Dropout of probabilities, after the softmax. @default none */
@@ -39,23 +45,33 @@ export interface AttentionAttrs {
 /** For the kernel, a probability of 0 drops nothing. */
 const NO_DROPOUT: DropoutAttrs = { p: 0, key: 0, sample: 0 };
 
-/** Arguments of both directions. */
-function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | undefined, attrs: AttentionAttrs) {
+/** The arguments that both directions share. */
+function common(
+  [q, k, v]: readonly [Tensor, Tensor, Tensor],
+  [keyMask, starts]: readonly [keyMask: Tensor | undefined, starts: Tensor | undefined],
+  attrs: AttentionAttrs,
+) {
   const [batch, seqQ, strideQ] = threeSizes("attention", q.shape);
   const [, seqK, strideK] = threeSizes("attention", k.shape);
   const [, , strideV] = threeSizes("attention", v.shape);
   // For the kernel, a window of 0 is none.
   const window = attrs.window ?? 0;
-  const { sinks: _, dropout = NO_DROPOUT, ...options } = attrs;
+  const { sinks: _, documents: __, dropout = NO_DROPOUT, ...options } = attrs;
   const dims = { headDim: strideQ / attrs.heads, valueDim: strideV / attrs.kvHeads };
   const maskRows = keyMask?.ndim === 3 ? seqQ : 1;
   const sizes = { batch, seqQ, seqK, ...dims, strideQ, strideK, strideV, window, maskRows };
-  return { dtype: q.dtype, ...options, ...dropout, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
+  const pointers = { q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr, starts: starts?.ptr };
+  return { dtype: q.dtype, ...options, ...dropout, ...sizes, ...pointers };
 }
 
-/** Indices of the key mask and the sinks among the inputs. */
-function optionalInputs(inputs: number, { sinks = false }: AttentionAttrs) {
-  return { mask: inputs > (sinks ? 4 : 3) ? 3 : undefined, sinks: sinks ? inputs - 1 : undefined };
+/** Which of the inputs are the key mask, the beginnings of documents and the sinks. */
+function optionalInputs(inputs: number, { documents = false, sinks = false }: AttentionAttrs) {
+  const others = Number(documents) + Number(sinks);
+  return {
+    mask: inputs > 3 + others ? 3 : undefined,
+    starts: documents ? inputs - others : undefined,
+    sinks: sinks ? inputs - 1 : undefined,
+  };
 }
 
 function sinkSizes({ shape, dtype }: Tensor, { heads }: AttentionAttrs) {
@@ -65,7 +81,7 @@ function sinkSizes({ shape, dtype }: Tensor, { heads }: AttentionAttrs) {
 
 /**
  * q [batch, seqQ, heads * d], k [batch, seqK, kvHeads * d], v [batch, seqK, kvHeads * dV], optional key mask uint8 [batch, seqK] or
- * [batch, seqQ, seqK] (0 hides), optional sinks [heads] → [batch, seqQ, heads * dV].
+ * [batch, seqQ, seqK] (0 hides), optional beginnings of documents int32 [batch, seqQ], optional sinks [heads] → [batch, seqQ, heads * dV].
  */
 export const attentionOp: ComputeOp<AttentionAttrs> = {
   name: "attention",
@@ -75,6 +91,7 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     requireProbability(dropout.p);
     const places = optionalInputs(inputs.length, attrs);
     const mask = places.mask === undefined ? undefined : inputs[places.mask];
+    const starts = places.starts === undefined ? undefined : inputs[places.starts];
     const sinks = places.sinks === undefined ? undefined : inputs[places.sinks];
     if (window !== undefined && !(causal && Number.isSafeInteger(window) && window > 0)) {
       throw new ArgumentError(
@@ -108,6 +125,10 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
         k.shape,
       );
     }
+    if (starts !== undefined) {
+      requireStarts("attention", starts, [batch, seqQ]);
+      if (!causal) throw new ArgumentError("Cannot attend within documents if attention is not causal: set 'causal'");
+    }
     if (sinks !== undefined && (sinks.dtype !== q.dtype || sinks.ndim !== 1 || sinks.shape[0] !== heads)) {
       throw new ShapeError("attention", `sinks must be ${q.dtype.name} [${heads}]`, sinks.shape);
     }
@@ -116,8 +137,10 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
   forward: (call) => {
     const inputs = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))] as const;
     const places = optionalInputs(call.inputs, call.attrs);
-    const [mask, sinks] = [places.mask, places.sinks].map((i) => i === undefined ? i : call.dense(call.input(i)));
-    const args = common(inputs, mask, call.attrs);
+    const optional = [places.mask, places.starts, places.sinks]
+      .map((i) => i === undefined ? undefined : call.dense(call.input(i)));
+    const [mask, starts, sinks] = optional;
+    const args = common(inputs, [mask, starts], call.attrs);
     const [o, lse] = [call.output(0), call.empty([args.batch, args.heads, args.seqQ], float32)];
     call.device.kernels.attention({ ...args, o: o.ptr, lse: lse.ptr });
     if (sinks !== undefined) {
@@ -125,7 +148,7 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
       call.device.kernels.attentionSinks({ ...sinkSizes(o, call.attrs), ...pointers });
     }
     call.save(...inputs, o, lse);
-    for (const tensor of [mask, sinks]) if (tensor !== undefined) call.save(tensor);
+    for (const tensor of optional) if (tensor !== undefined) call.save(tensor);
   },
   backward: (call) => {
     const inputs = [call.saved(0), call.saved(1), call.saved(2)] as const;
@@ -133,9 +156,11 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     const places = optionalInputs(call.inputs, call.attrs);
     const out = ({ shape, dtype }: Tensor, i: number): Tensor =>
       call.needs(i) ? call.out(i, dtype) : call.empty(shape, dtype);
+    // The optional inputs were saved behind the output and its logarithms.
+    const saved = (i: number | undefined): Tensor | undefined => i === undefined ? undefined : call.saved(i + 2);
     const [dq, dk, dv] = [out(inputs[0], 0), out(inputs[1], 1), out(inputs[2], 2)];
     call.device.kernels.attentionBackward({
-      ...common(inputs, places.mask === undefined ? undefined : call.saved(5), call.attrs),
+      ...common(inputs, [saved(places.mask), saved(places.starts)], call.attrs),
       dq: dq.ptr,
       dk: dk.ptr,
       dv: dv.ptr,
@@ -143,8 +168,8 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
       o: o.ptr,
       lse: lse.ptr,
     });
-    if (places.sinks === undefined || !call.needs(places.sinks)) return;
-    const sinks = call.saved(places.mask === undefined ? 5 : 6);
+    const sinks = saved(places.sinks);
+    if (sinks === undefined || places.sinks === undefined || !call.needs(places.sinks)) return;
     const pointers = { dO: dO.ptr, o: o.ptr, lse: lse.ptr, sinks: sinks.ptr };
     writeFloat32(call, places.sinks, (dsinks) => {
       call.device.kernels.attentionSinksBackward({ ...sinkSizes(o, call.attrs), ...pointers, dsinks });

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import type { DType } from "../dtype.ts";
-import { ArgumentError, DTypeError } from "../errors.ts";
+import { type DType, int32 } from "../dtype.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { sameShape, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { valueText } from "../words.ts";
 
@@ -67,4 +68,16 @@ export function samePair(op: string, [a, b]: readonly Tensor[]): readonly [Tenso
 export function floatPair(op: string, [a, b]: readonly Tensor[], what: string = "both"): readonly [Tensor, Tensor] {
   if (a !== undefined && b?.dtype === a.dtype && a.dtype.kind === "float") return [a, b];
   throw new DTypeError(op, `${what} must have one float dtype`, a?.dtype.name ?? "nothing", b?.dtype.name ?? "nothing");
+}
+
+/**
+ * Checks the places where documents begin: a number for each token.
+ *
+ * @throws {DTypeError | ShapeError} if they are not int32 of the shape of the tokens
+ */
+export function requireStarts(op: string, { dtype, shape }: Tensor, tokens: Shape): void {
+  if (dtype !== int32) throw new DTypeError(op, "beginnings of documents must be int32", dtype.name);
+  if (!sameShape(shape, tokens)) {
+    throw new ShapeError(op, `beginnings of documents must be [${tokens.join(", ")}], a number for each token`, shape);
+  }
 }

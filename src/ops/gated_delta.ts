@@ -11,6 +11,7 @@ import { float32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { sameShape, type Shape, threeSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { requireStarts } from "./check.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 
 const { chunk: { atMost: CHUNK }, keyDim: { atMost: MAX_KEY_DIM }, valueDim: { atMost: MAX_VALUE_DIM } } =
@@ -49,19 +50,19 @@ function emptyStates(call: OpContext, shape: Shape): Tensor {
   return states;
 }
 
-/** Arrays of both directions. */
-function arraysOf(inputs: readonly Tensor[]) {
+/** The arrays that both directions read. */
+function arraysOf(inputs: readonly Tensor[], starts: Tensor | undefined) {
   const ptr = (i: number) => at(inputs, i, "input").ptr;
-  return { q: ptr(0), k: ptr(1), v: ptr(2), g: ptr(3), beta: ptr(4) };
+  return { q: ptr(0), k: ptr(1), v: ptr(2), g: ptr(3), beta: ptr(4), starts: starts?.ptr };
 }
 
 /**
- * q and k [batch, seq, keyHeads * keyDim], v [batch, seq, valueHeads * valueDim], g float32 and beta [batch, seq, valueHeads] →
- * [batch, seq, valueHeads * valueDim].
+ * q and k [batch, seq, keyHeads * keyDim], v [batch, seq, valueHeads * valueDim], g float32 and beta [batch, seq, valueHeads], optional
+ * beginnings of documents int32 [batch, seq], at each of which the state becomes zeros → the shape of v.
  */
 export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
   name: "gatedDeltaRule",
-  infer: ([q, k, v, g, beta], { keyHeads, valueHeads, state }) => {
+  infer: ([q, k, v, g, beta, starts], { keyHeads, valueHeads, state }) => {
     if (q === undefined || k === undefined || v === undefined || g === undefined || beta === undefined) {
       throw new ShapeError("gatedDeltaRule", "it takes q, k, v, g and beta", []);
     }
@@ -81,6 +82,7 @@ export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
     if (keyDim > MAX_KEY_DIM || valueDim > MAX_VALUE_DIM) {
       throw new ShapeError("gatedDeltaRule", `a head must have at most ${MAX_KEY_DIM} elements`, q.shape, v.shape);
     }
+    if (starts !== undefined) requireStarts("gatedDeltaRule", starts, [batch, seq]);
     const stateShape = [batch, valueHeads, keyDim, valueDim];
     if (state !== undefined && (state.dtype !== float32 || !sameShape(state.shape, stateShape))) {
       throw new ShapeError("gatedDeltaRule", `the state must be float32 [${stateShape.join(", ")}]`, state.shape);
@@ -89,13 +91,16 @@ export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
   },
   forward: (call) => {
     const inputs = INPUTS.map((i) => call.dense(call.input(i)));
+    const starts = call.inputs > INPUTS.length ? call.dense(call.input(INPUTS.length)) : undefined;
     const sizes = sizesOf(call.input(0), call.input(2), call.attrs);
     const { batch, valueHeads, keyDim, valueDim, chunks } = sizes;
     const state = call.attrs.state ?? emptyStates(call, [batch, valueHeads, keyDim, valueDim]);
     const states = call.recording ? call.empty([batch, valueHeads, chunks, keyDim, valueDim], float32) : undefined;
     const written = { o: call.output(0).ptr, state: state.ptr, states: states?.ptr };
-    call.device.kernels.gatedDelta({ ...sizes, ...written, ...arraysOf(inputs) });
-    if (states !== undefined) call.save(...inputs, states);
+    call.device.kernels.gatedDelta({ ...sizes, ...written, ...arraysOf(inputs, starts) });
+    if (states === undefined) return;
+    call.save(...inputs, states);
+    if (starts !== undefined) call.save(starts);
   },
   backward: (call) => {
     const inputs = INPUTS.map((i) => call.saved(i));
@@ -107,7 +112,7 @@ export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
     };
     call.device.kernels.gatedDeltaBackward({
       ...sizes,
-      ...arraysOf(inputs),
+      ...arraysOf(inputs, call.inputs > INPUTS.length ? call.saved(INPUTS.length + 1) : undefined),
       dState: emptyStates(call, [batch, valueHeads, keyDim, valueDim]).ptr,
       dq: out(0),
       dk: out(1),

@@ -8,11 +8,11 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
-import type { Batch, MicroBatch } from "../data/loader.ts";
+import { type Batch, type MicroBatch, requireRows } from "../data/micro_batch.ts";
 import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
-import { float32, int32 } from "../dtype.ts";
+import { float32, int32, uint8 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import type { CausalLm, CausalLmInputs } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
@@ -168,14 +168,37 @@ export function backwardAll(
   return loss;
 }
 
-/** Forward of one micro-batch: the sum of its losses. */
-export function forward(model: CausalLm, { batch, seq, inputIds, labels, random }: MicroBatch, device: Device): Tensor {
+/**
+ * Forward of one micro-batch: the sum of its losses.
+ *
+ * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
+ */
+export function forward(model: CausalLm, microBatch: MicroBatch, device: Device): Tensor {
+  requireRows(microBatch);
+  const { batch, seq, inputIds, labels, documentStarts, random } = microBatch;
   const shape = [batch, seq];
+  const mask = maskOf(model, microBatch);
   return lossOf(model, {
     inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
     labels: tensor(device, labels, { shape, dtype: int32 }),
+    documentStarts: documentStarts && tensor(device, documentStarts, { shape, dtype: int32 }),
+    attentionMask: mask && tensor(device, mask, { shape, dtype: uint8 }),
     random,
   });
+}
+
+/**
+ * Which tokens of a micro-batch are no padding, [batch, seq], for a model whose loss counts all tokens. Others need none: padding lies
+ * behind the tokens, which therefore do not see it, and it has no labels.
+ */
+export function maskOf(
+  { countsPadding }: CausalLm,
+  { batch, seq, lengths }: MicroBatch,
+): Uint8Array<ArrayBuffer> | undefined {
+  if (lengths === undefined || !countsPadding) return undefined;
+  const mask = new Uint8Array(batch * seq);
+  for (const [row, length] of lengths.entries()) mask.fill(1, row * seq, row * seq + length);
+  return mask;
 }
 
 /** The sum of a model's losses. */

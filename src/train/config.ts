@@ -6,6 +6,7 @@
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { LOSS_PARTS, type LossPart } from "../data/chat/encode_row.ts";
+import { type Packing, PACKINGS } from "../data/samples/rows.ts";
 import { ATTENTION, type Attention, OWN_ATTENTION } from "../device/attention.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { DEVICES } from "../device/registry.ts";
@@ -27,6 +28,7 @@ export interface DataConfig {
   readonly tokenizer?: string | undefined;
   readonly eosToken?: string | undefined;
   readonly sequenceLength: number;
+  readonly packing: Packing;
   readonly cache: string;
   readonly chatTemplate?: string | undefined;
   readonly lossOn?: LossPart | undefined;
@@ -149,6 +151,10 @@ export const dataSection: Section<DataConfig> = section(
     sequenceLength: size.default(256).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
     }),
+    packing: z.enum(PACKINGS).default("wrapped").describe(
+      "How documents become samples: wrapped: one stream, cut anywhere; bfd: several in a sample, which do not see each other, long ones " +
+        "cut off; bfd-split: likewise, long ones in several samples; none: one in a sample, cut off",
+    ).meta({ otherNames: ["packing-strategy", "sample-packing", "neat-packing", "group-texts"] }),
     cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
     chatTemplate: path.optional().describe("File of Jinja that makes text of chats (default: the tokenizer's)").meta({
       otherNames: ["chat-template-path", "template"],
@@ -323,7 +329,7 @@ export const TRAIN_SECTIONS: readonly [
 
 /** The settings of a step, besides its model. */
 export type StepConfig =
-  & Pick<DataConfig, "sequenceLength">
+  & Pick<DataConfig, "sequenceLength" | "packing">
   & Pick<OutputConfig, "asyncSave">
   & AdapterConfig
   & ParallelConfig

@@ -4,7 +4,7 @@
  * @module
  */
 import { noGrad } from "../autograd/mode.ts";
-import type { Batch } from "../data/loader.ts";
+import type { Batch } from "../data/micro_batch.ts";
 import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { scope } from "../tensor/scope.ts";

@@ -6,7 +6,7 @@
 import { type DeviceMesh, deviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { openProcessGroup, type ProcessGroupOptions } from "../comm/registry.ts";
-import type { Batch } from "../data/loader.ts";
+import type { Batch } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
 import { type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";

@@ -4,6 +4,7 @@
  * @module
  */
 import * as z from "zod";
+import { type Packing, PACKINGS } from "../data/samples/rows.ts";
 import { CheckpointError } from "../errors.ts";
 
 /** The training state of a checkpoint, besides weights and optimizer: all else follows from the step. */
@@ -17,6 +18,7 @@ export interface SavedState {
     readonly seed: number;
     readonly sequenceLength: number;
     readonly dataset: string;
+    readonly packing?: Packing | undefined;
   };
   /** The GradScaler's state, in float16. */
   readonly scaler?: {
@@ -36,6 +38,7 @@ const stateSchema: z.ZodType<SavedState> = z.strictObject({
     seed: z.int(),
     sequenceLength: z.int(),
     dataset: z.string(),
+    packing: z.enum(PACKINGS).optional(),
   }),
   scaler: z.strictObject({
     scale: z.number(),

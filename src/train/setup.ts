@@ -7,7 +7,7 @@
 import { trainedPart } from "../adapters/files.ts";
 import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
 import { standInOf } from "../comm/data/dry.ts";
-import type { Batch } from "../data/loader.ts";
+import type { Batch } from "../data/micro_batch.ts";
 import { replicate } from "../ddp/replicate.ts";
 import type { Device } from "../device/device.ts";
 import { POOL_NAME } from "../device/offload.ts";
@@ -126,15 +126,20 @@ function frozenDtypeOf({ frozenDtype }: StepConfig): "file" | DType {
   return frozenDtype === "file" ? frozenDtype : dtypeFrom(frozenDtype);
 }
 
-/** A rank's part of a step, filled with one token. */
+/** A rank's part of a step, filled with one token; its rows have the sequence length, which is the longest. */
 export function emptyBatch(
-  sizes: Pick<StepConfig, "globalBatch" | "microBatches" | "sequenceLength">,
+  sizes: Pick<StepConfig, "globalBatch" | "microBatches" | "sequenceLength"> & Partial<Pick<StepConfig, "packing">>,
   worldSize: number,
 ): Batch {
   const { globalBatch, microBatches, sequenceLength: seq } = sizes;
   const batch = globalBatch / worldSize / microBatches;
   const tokens = new Int32Array(batch * seq);
-  const microBatch = { inputIds: tokens, labels: tokens, batch, seq, random: { seed: 0, firstSample: 0 } };
+  const { packing = "wrapped" } = sizes;
+  const given = {
+    lengths: packing === "wrapped" ? undefined : new Int32Array(batch).fill(seq),
+    documentStarts: packing === "bfd" || packing === "bfd-split" ? tokens : undefined,
+  };
+  const microBatch = { inputIds: tokens, labels: tokens, batch, seq, ...given, random: { seed: 0, firstSample: 0 } };
   return { microBatches: Array.from({ length: microBatches }, () => microBatch) };
 }
 

@@ -5,7 +5,7 @@
  */
 import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import type { Batch } from "../data/loader.ts";
+import type { Batch } from "../data/micro_batch.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { NativeError, NonFiniteError } from "../errors.ts";

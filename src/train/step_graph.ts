@@ -2,7 +2,7 @@
  * Steps as graphs: one step is captured, with its collectives, and later steps are launches of the graph.
  *
  * Note [Values that each launch reads anew]
- * - Token ids and labels lie in tensors of their own, which are written before a launch.
+ * - Token ids, labels and the starts of documents lie in tensors of their own, which are written before a launch.
  * - So are the number of the first sample, from which dropout counts, the factors that depend on the number of tokens, and the
  *   optimizer's records with its learning rates.
  * - The steps taken by each parameter, which give the bias corrections, and the loss scale are updated on the device.
@@ -13,17 +13,17 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
-import type { Batch, MicroBatch } from "../data/loader.ts";
+import { type Batch, type MicroBatch, requireRows } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../device/graphs.ts";
-import { int32 } from "../dtype.ts";
+import { type DType, int32, uint8 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { unitsOf } from "../fsdp/handle.ts";
-import type { RandomSource } from "../random.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import type { Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import { scope, untrack } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { backwardAll, countAll, IGNORED_ROW, lossOf, StepFactors } from "./backward.ts";
+import { backwardAll, countAll, IGNORED_ROW, lossOf, maskOf, StepFactors } from "./backward.ts";
 import { type StepContext, update } from "./step.ts";
 
 /** Steps before a capture: the first make optimizer states and compile kernels, the last is the rehearsal. */
@@ -40,44 +40,61 @@ export interface StepTensors {
   readonly norm: Tensor;
 }
 
+/** A micro-batch, where a graph reads it. */
+interface StepPart {
+  readonly inputIds: Tensor;
+  readonly labels: Tensor;
+  readonly documentStarts: Tensor | undefined;
+  readonly attentionMask: Tensor | undefined;
+}
+
 /** A step's micro-batches in tensors that a graph reads. */
 class StepInputs implements Disposable {
   readonly #device: Device;
-  readonly #parts: readonly {
-    readonly inputIds: Tensor;
-    readonly labels: Tensor;
-    readonly random: RandomSource | undefined;
-  }[];
+  readonly #model: CausalLm;
+  readonly #parts: readonly StepPart[];
 
-  constructor(device: Device, microBatches: readonly MicroBatch[]) {
+  constructor({ device, model }: StepContext, microBatches: readonly MicroBatch[]) {
     this.#device = device;
-    this.#parts = microBatches.map(({ batch, seq, random }) => {
-      const make = (): Tensor => Tensor.empty(device, [batch, seq], int32, "inputs of a step");
-      return { inputIds: make(), labels: make(), random };
+    this.#model = model;
+    this.#parts = microBatches.map((microBatch) => {
+      const { batch, seq, documentStarts } = microBatch;
+      const make = (dtype: DType): Tensor => Tensor.empty(device, [batch, seq], dtype, "inputs of a step");
+      return {
+        inputIds: make(int32),
+        labels: make(int32),
+        documentStarts: documentStarts && make(int32),
+        attentionMask: maskOf(model, microBatch) && make(uint8),
+      };
     });
   }
 
-  /** Writes the values of a step, whose micro-batches have the same sizes. */
+  /**
+   * Takes the values of a step with micro-batches of the same sizes.
+   *
+   * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
+   */
   write(microBatches: readonly MicroBatch[]): void {
-    for (const [i, { inputIds, labels }] of this.#parts.entries()) {
+    for (const [i, { inputIds, labels, documentStarts, attentionMask }] of this.#parts.entries()) {
       const part = microBatches[i] ?? IGNORED_ROW;
+      requireRows(part);
       inputIds.copyFromHost(Int32Array.from(part.inputIds));
       labels.copyFromHost(Int32Array.from(part.labels));
+      if (part.documentStarts !== undefined) documentStarts?.copyFromHost(Int32Array.from(part.documentStarts));
+      const mask = maskOf(this.#model, part);
+      if (mask !== undefined) attentionMask?.copyFromHost(mask);
     }
     const first = firstSampleOf(microBatches);
     if (first !== undefined) this.#device.graphs?.setFirstSample(first);
   }
 
   forwards({ model }: StepContext, microBatches: readonly MicroBatch[]): (() => Tensor)[] {
-    return this.#parts.map(({ inputIds, labels }, i) => () =>
-      lossOf(model, { inputIds, labels, random: microBatches[i]?.random })
-    );
+    return this.#parts.map((part, i) => () => lossOf(model, { ...part, random: microBatches[i]?.random }));
   }
 
   [Symbol.dispose](): void {
-    for (const { inputIds, labels } of this.#parts) {
-      inputIds.dispose();
-      labels.dispose();
+    for (const { inputIds, labels, documentStarts, attentionMask } of this.#parts) {
+      for (const tensor of [inputIds, labels, documentStarts, attentionMask]) tensor?.dispose();
     }
   }
 }
@@ -145,7 +162,7 @@ export class StepGraph implements Disposable {
     if (changed !== 0) this.#drop();
     this.#shape = shape;
     this.#context = context;
-    const inputs = this.#inputs ??= new StepInputs(context.device, parts);
+    const inputs = this.#inputs ??= new StepInputs(context, parts);
     const factors = this.#factors ??= new StepFactors(context);
     inputs.write(parts);
     const work = (): StepTensors => {
@@ -244,8 +261,11 @@ function shapeOf(
   const first = firstSampleOf(parts);
   const sizes = parts.map((part) => {
     if (part === IGNORED_ROW) return "nothing";
-    const { batch, seq, random } = part;
-    return `${batch} x ${seq}, ${random?.seed}, ${random === undefined ? "" : random.firstSample - (first ?? 0)}`;
+    const { batch, seq, random, documentStarts, lengths } = part;
+    const given = `${documentStarts === undefined ? "" : "documents"} ${lengths === undefined ? "" : "lengths"}`;
+    return `${batch} x ${seq}, ${given}, ${random?.seed}, ${
+      random === undefined ? "" : random.firstSample - (first ?? 0)
+    }`;
   });
   const frozen = parameters.filter(({ requiresGrad }) => !requiresGrad).map(({ fqn }) => fqn);
   const evaluated = [...model.namedModules()].filter(([, { training }]) => !training).map(([name]) => `'${name}'`);

@@ -6,10 +6,12 @@
 import type { LossPart } from "../data/chat/encode_row.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { openText, type TextSource } from "../data/documents.ts";
-import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
+import { DataLoader, type LoaderOptions } from "../data/loader.ts";
+import type { Batch } from "../data/micro_batch.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import type { TokenStream } from "../data/packing.ts";
 import { openRows } from "../data/rows/open_rows.ts";
+import type { Packing, Rows } from "../data/samples/rows.ts";
 import type { SampleSummary } from "../data/samples/sample_file.ts";
 import { IGNORED, type SampleStream } from "../data/samples/sample.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
@@ -42,6 +44,13 @@ export interface TextDataOptions {
   readonly tokenizer?: string | Tokenizer | undefined;
   /** The token that ends documents, for a tokenizer of files. @default the one that the files name */
   readonly eosToken?: string | undefined;
+  /**
+   * How documents become samples, by TRL's names: `wrapped`, one stream that is cut anywhere, whose tokens see the documents before
+   * their own in the sample; `bfd`, several in a sample, which do not see each other, and long ones are cut off; `bfd-split`, likewise,
+   * but long ones go into several samples; `none`, one in a sample, cut off. Chats and prompts are never cut into a stream: `wrapped`
+   * counts as `none` for them. @default wrapped
+   */
+  readonly packing?: Packing;
   /** Key of a .jsonl line that holds its text. @default text */
   readonly textField?: string;
   /** Seed of the order. @default 0 */
@@ -96,8 +105,16 @@ export class TextData extends DataLoader implements Disposable {
   /** The number of samples and of their tokens, and of rows the number of tokens that are trained on. */
   get description(): string {
     const { sequenceLength } = this.state();
-    const [samples, tokens] = [countOf(this.numSamples, "sample"), countOf(sequenceLength, "token")];
-    return this.#summary === undefined ? `${samples} of ${tokens}` : describeSamples(this.#summary, sequenceLength);
+    const { rows } = this;
+    const packed = this.state().packing === "none" ? undefined : rows;
+    const padding = packed === undefined ? "" : `${(100 * packed.padding).toFixed(1)} % are padding`;
+    if (this.#summary !== undefined) {
+      const samples = describeSamples(this.#summary, sequenceLength);
+      return packed === undefined ? samples : `${samples}; in ${countOf(this.numSamples, "row")}, of which ${padding}`;
+    }
+    const most = rows !== undefined && packed === undefined ? "at most " : "";
+    const samples = `${countOf(this.numSamples, "sample")} of ${most}${countOf(sequenceLength, "token")}`;
+    return packed === undefined ? samples : `${samples}, of which ${padding}`;
   }
 
   /** Yields `steps` steps for `for await`. The loop's body is a scope: tensors made in it are freed at its end. */
@@ -196,7 +213,7 @@ function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, n
   return first.text;
 }
 
-/** Refuses less text than one sample, of which the last token is only predicted. */
+/** Refuses less text than one sample of a stream, of which the last token is only predicted. */
 function requireSample(
   tokens: TokenStream | SampleStream,
   source: DataPreparation,
@@ -228,6 +245,16 @@ async function prepare(
   }));
   if (problems.length > 0) throw new ConfigError(problems);
   return textPreparation(openText(patterns, { field: textField, name }), tokenizer, name);
+}
+
+/** The tokens that packing left out of documents, in words; undefined where there are none. */
+function describeCut({ cutTokens, cutSamples }: Rows, sequenceLength: number, packing: Packing): string | undefined {
+  if (cutTokens === 0) return undefined;
+  const remedy = packing === "bfd" ? "'bfd-split' would keep them" : "'bfd-split' or 'wrapped' would keep them";
+  return `Packing '${packing}' leaves out ${countOf(cutTokens, "token")}, of ${
+    countOf(cutSamples, "document")
+  } longer than ` +
+    `sequenceLength ${sequenceLength}: a longer one, or the packing ${remedy}`;
 }
 
 /**
@@ -296,12 +323,19 @@ export async function textData(
     await source.requireSome();
     return await source.inMemory(text);
   });
-  requireSample(tokens, source, sequenceLength, name);
-  if (summary !== undefined && group.rank === 0) {
-    for (const line of lossesOf(summary)) group.report(`${name}: ${line}`);
-  }
-  return new TextData(tokenizer, {
-    ...{ tokens, padTo, sequenceLength, seed, microBatches, globalBatch: batch },
+  // A sample of rows has labels of its own, so that it is never cut in the middle of a stream.
+  const packing = "lengthOf" in tokens && (options.packing ?? "wrapped") === "wrapped"
+    ? "none"
+    : options.packing ?? "wrapped";
+  if (packing === "wrapped") requireSample(tokens, source, sequenceLength, name);
+  const data = new TextData(tokenizer, {
+    ...{ tokens, packing, padTo, sequenceLength, seed, microBatches, globalBatch: batch },
     ...{ rank: group.rank, worldSize: group.size },
   }, { summary, chatTemplate: options.chatTemplate });
+  const cut = data.rows && describeCut(data.rows, sequenceLength, packing);
+  if (group.rank === 0) {
+    if (summary !== undefined) { for (const line of lossesOf(summary)) group.report(`${name}: ${line}`); }
+    if (cut !== undefined) group.report(cut);
+  }
+  return data;
 }

@@ -5,7 +5,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LoaderOptions, LoaderState, MicroBatch } from "../../src/data/loader.ts";
+import type { LoaderOptions, LoaderState } from "../../src/data/loader.ts";
+import type { MicroBatch } from "../../src/data/micro_batch.ts";
 import { DataLoader } from "../../src/data/loader.ts";
 import type { TokenStream } from "../../src/data/packing.ts";
 import { tokensInMemory } from "../../src/data/packing.ts";

@@ -10,7 +10,7 @@ import { readHfConfig } from "../../src/train/open_model.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [
-  ...["data", "eval-data", "text-field", "tokenizer", "eos-token", "sequence-length", "cache"],
+  ...["data", "eval-data", "text-field", "tokenizer", "eos-token", "sequence-length", "packing", "cache"],
   ...["chat-template", "loss-on", "skip-bad-rows"],
   ...["model", "broadcast-from-rank0"],
   ...["adapter", "lora-r", "lora-alpha", "lora-dropout", "lora-target-modules", "lora-exclude-modules"],
@@ -93,6 +93,7 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--strategy", "zero"], /--strategy: expected .*fsdp.*got 'zero'/],
   [["--device", "gpu"], new RegExp(`--device: expected ${DEVICES.join(", ")}, or one card such as cuda:0, got 'gpu'`)],
   [["--cuda-graphs=twice"], /--cuda-graphs: expected .*got 'twice'/],
+  [["--packing", "bdf"], /--packing: expected 'none' or 'wrapped' or 'bfd' or 'bfd-split'.*, got 'bdf'/],
   [["--attention", "flash"], /--attention: expected .*cudnn.*got 'flash'/],
   [["--memory-bytes", "1000"], /--memory-bytes: expected .*16777216.*got 1000/],
   [["--timeout-seconds", "0"], /--timeout-seconds: expected .*got 0/],

@@ -1,5 +1,5 @@
 /** What ranks of `evaluate_test.ts` do. @module */
-import type { Batch } from "../../src/data/loader.ts";
+import type { Batch } from "../../src/data/micro_batch.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import { evaluate, type Evaluation } from "../../src/train/evaluate.ts";
 import { openModel } from "../../src/train/open_model.ts";

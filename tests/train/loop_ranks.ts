@@ -1,5 +1,5 @@
 /** What ranks of `loop_test.ts` do. @module */
-import type { Batch, MicroBatch } from "../../src/data/loader.ts";
+import type { Batch, MicroBatch } from "../../src/data/micro_batch.ts";
 import { replicate } from "../../src/ddp/replicate.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import type { CausalLm } from "../../src/models/causal_lm.ts";

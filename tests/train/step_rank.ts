@@ -5,7 +5,7 @@
  */
 import { openLoopback } from "../../src/comm/data/loopback.ts";
 import { serveRank } from "../../src/comm/loopback_workers.ts";
-import type { MicroBatch } from "../../src/data/loader.ts";
+import type { MicroBatch } from "../../src/data/micro_batch.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { float16 } from "../../src/dtype.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";

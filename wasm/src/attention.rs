@@ -2,7 +2,7 @@
 //! space does not grow with the sequence.
 //!
 //! Scores are products of packed panels (`pack.rs`, `tile.rs`). In a causal call a row panel meets no key that all its rows
-//! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
+//! cannot see, and with a window or documents no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
 use crate::ahead::Nothing;
 use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
@@ -41,6 +41,8 @@ pub struct Shape {
     /// Queries of a sequence that have masks of their own; of 1, all share it.
     pub mask_rows: usize,
     pub key_mask: *const u8,
+    /// For each query [batch, seq_q] the first key that it may see, which never falls along a sequence; or null.
+    pub starts: *const i32,
     /// Of probabilities, behind the softmax.
     pub dropout: Dropout,
     pub space: Workspace,
@@ -56,19 +58,29 @@ impl Shape {
         let end = (query + 1 + self.seq_k) as isize - self.seq_q as isize - key as isize;
         (end.max(0) as usize).min(count)
     }
-    /// How many of the keys from `key` on, at most `count`, lie before the window of query `query`.
+    /// How many of the keys from `key` on, at most `count`, lie before the window or the document of query `query`, or of
+    /// the last query where that lies beyond it.
     #[inline(always)]
-    pub fn passed(&self, query: usize, key: usize, count: usize) -> usize {
-        if self.window == 0 {
-            return 0;
+    pub unsafe fn passed(&self, batch: usize, query: usize, key: usize, count: usize) -> usize {
+        let mut begin = 0;
+        if self.window != 0 {
+            begin = (query + 1 + self.seq_k) as isize - (self.seq_q + self.window) as isize;
         }
-        let begin = (query + 1 + self.seq_k) as isize - (self.seq_q + self.window + key) as isize;
-        (begin.max(0) as usize).min(count)
+        if !self.starts.is_null() {
+            let query = query.min(self.seq_q.saturating_sub(1));
+            begin = begin.max(self.starts.add(batch * self.seq_q + query).read_unaligned() as isize);
+        }
+        ((begin - key as isize).max(0) as usize).min(count)
     }
-    /// Where the first of the blocks of `step` keys begins that queries from `query` on may see.
+    /// Where the first of the blocks of `step` keys begins that the queries of a block may see.
     #[inline(always)]
-    pub fn first_block(&self, query: usize, step: usize) -> usize {
-        self.passed(query, 0, self.seq_k) / step * step
+    pub unsafe fn first_block(&self, b: Block, step: usize) -> usize {
+        self.passed(b.batch, b.q0, 0, self.seq_k) / step * step
+    }
+    /// Whether a row of a block from `row` on, with `seen` keys of it visible, sees any of them.
+    #[inline(always)]
+    pub unsafe fn sees(&self, b: Block, row: usize, seen: usize) -> bool {
+        seen > self.passed(b.batch, b.q0 + row, b.k0, b.keys)
     }
     /// [`Shape::visible`] of a block's keys for its row `row`, or for the last row that it has before that.
     #[inline(always)]
@@ -193,7 +205,7 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
         *f.sums.add(i) = 0.0;
     }
     let end = s.visible(b.q0 + queries - 1, 0, s.seq_k);
-    for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
+    for k0 in (s.first_block(b, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
         pack::<T, T::Factors, NR>(f.keys, k.add(s.keys_at(b, s.stride_k, dim)), s.stride_k, 1, b.keys, dim);
         pack::<T, Widened, NR>(f.values, v.add(s.keys_at(b, s.stride_v, values)), 1, s.stride_v, values, b.keys);
@@ -220,7 +232,7 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
 unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
     let (depth, padded) = (words::<T, T::Factors>(s.head_dim), padded(s.value_dim));
     let seen = s.seen(b, row + MR - 1);
-    if seen <= s.passed(b.q0 + row, b.k0, b.keys) {
+    if !s.sees(b, row, seen) {
         return;
     }
     let width = seen.next_multiple_of(NR);
@@ -232,7 +244,7 @@ unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
     for i in 0..MR {
         let scores = f.scores.add(i * KEYS);
         let query = b.q0 + row + i;
-        hide(scores, s.passed(query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
+        hide(scores, s.passed(b.batch, query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
         let (old, top) = (f.tops.add(row + i), largest(*f.tops.add(row + i), scores, width));
         // While a row has seen no key, its weights are e^(-inf - 0) = 0; -inf - -inf would be NaN.
         bases[i] = if top == f32::NEG_INFINITY { 0.0 } else { top };

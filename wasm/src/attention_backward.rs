@@ -105,7 +105,7 @@ unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, keys: Block
     for head in keys.kv * s.group()..(keys.kv + 1) * s.group() {
         for q0 in (0..s.seq_q).step_by(QUERIES) {
             let b = Block { head, q0, queries: QUERIES.min(s.seq_q - q0), ..keys };
-            if s.seen(b, QUERIES) > s.passed(q0, b.k0, b.keys) {
+            if s.sees(b, 0, s.seen(b, QUERIES)) {
                 pack_queries(s, a, w, b);
                 let (stride_q, stride_o) = (s.stride_q, s.heads * values);
                 let q = a.q.add(s.queries_at(b, stride_q, dim));
@@ -136,7 +136,7 @@ unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Bl
     pack_queries(s, a, w, b);
     core::ptr::write_bytes(w.dq, 0, b.queries.next_multiple_of(MR) * padded);
     let end = s.visible(b.q0 + b.queries - 1, 0, s.seq_k);
-    for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
+    for k0 in (s.first_block(b, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
         pack_keys(s, a, w, b);
         probabilities::<T>(s, w, b);
@@ -188,7 +188,7 @@ unsafe fn probabilities<T: Element>(s: &Shape, w: &Space, b: Block) {
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));
             let query = b.q0 + i;
-            hide(p, s.passed(query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
+            hide(p, s.passed(b.batch, query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
             let (lse, delta) = (F32s::splat(*w.lse.add(i)), F32s::splat(*w.delta.add(i)));
             let scale = F32s::splat(s.scale);
             let drops = s.dropped(b, query, width, w.factors);

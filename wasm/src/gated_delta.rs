@@ -4,6 +4,7 @@
 //! It is computed a chunk of tokens at a time, so that all but one triangular solve are matrix products. In a chunk with decays
 //! `c_i = g_0 + .. + g_i`, the corrections are `w_i = beta_i (v_i - e^c_i S^T k_i - sum of gram_ij w_j over j < i)` with
 //! `gram_ij = (k_i . k_j) e^(c_i - c_j)`. Everything within a chunk is f32, and each head's chunks run in order.
+//! Where documents begin within a chunk, its parts are computed one after the other, as chunks before which the state is zeros.
 use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{map, zip};
 use crate::math::exp_of_negative;
@@ -32,15 +33,19 @@ pub struct Shape {
     pub chunk: usize,
     pub chunks: usize,
     pub scale: f32,
+    /// For each token [batch, seq] the place in its sequence of its document's first one; null where a sequence is one document.
+    pub starts: *const i32,
     pub space: Workspace,
 }
 
-/// The tokens of one chunk and one value head.
+/// The tokens of one chunk, or of one document in it, and one value head.
 #[derive(Clone, Copy)]
 struct Chunk {
     /// Number of the first token, over all sequences.
     token: usize,
     len: usize,
+    /// Whether a document begins with it, so that nothing is known before.
+    is_first: bool,
     head: usize,
     key_head: usize,
 }
@@ -52,7 +57,38 @@ impl Shape {
     }
     fn chunk_of(&self, batch: usize, key_head: usize, head: usize, n: usize) -> Chunk {
         let first = (n * self.chunk).min(self.seq);
-        Chunk { token: batch * self.seq + first, len: self.chunk.min(self.seq - first), head, key_head }
+        Chunk {
+            token: batch * self.seq + first,
+            len: self.chunk.min(self.seq - first),
+            is_first: false,
+            head,
+            key_head,
+        }
+    }
+    /// Whether a document begins with a token, by its number over all sequences.
+    unsafe fn begins(&self, token: usize) -> bool {
+        let place = token.checked_rem(self.seq).unwrap_or(0);
+        !self.starts.is_null() && self.starts.add(token).read_unaligned() == place as i32
+    }
+    /// The part of a chunk from token `from` of it on, as far as its document goes.
+    unsafe fn from(&self, c: Chunk, from: usize) -> Chunk {
+        let rest = 1..c.len - from;
+        let len = rest.clone().find(|i| self.begins(c.token + from + i)).unwrap_or(rest.end);
+        Chunk { token: c.token + from, len, is_first: self.begins(c.token + from), ..c }
+    }
+    /// The part of a chunk that ends with token `end` of it, exclusive, from where the last document in it begins.
+    unsafe fn up_to(&self, c: Chunk, end: usize) -> Chunk {
+        let first = (0..end).rev().find(|&i| self.begins(c.token + i));
+        let from = first.unwrap_or(0);
+        Chunk { token: c.token + from, len: end - from, is_first: first.is_some(), ..c }
+    }
+    /// Elements along which something is multiplied by the state before a chunk: none where that is zeros.
+    fn depth(&self, c: Chunk, elements: usize) -> usize {
+        if c.is_first {
+            0
+        } else {
+            elements
+        }
     }
     /// Elements of a state.
     fn state(&self) -> usize {
@@ -228,7 +264,7 @@ unsafe fn read(s: &Shape, f: &Space, c: Chunk, x: &Inputs, state: *const f32) {
         *f.sums.add(i) = sum as f32;
     }
     relate(s, f, c.len);
-    correct(s, f, c.len, state);
+    correct(s, f, c, state);
 }
 
 /// The decays within a chunk, and what its queries and keys have to do with the keys before them.
@@ -260,9 +296,9 @@ unsafe fn fade(x: *mut f32, f: &Space, len: usize, diagonal: usize) {
 
 /// The corrections of a chunk, of the values in `y` and the state before it.
 #[inline(never)]
-unsafe fn correct(s: &Shape, f: &Space, len: usize, state: *const f32) {
-    let width = s.value_dim;
-    s.multiply([len, width, s.key_dim], OVERWRITE, rows(f.k, s.key_dim), rows(state, width), f.w);
+unsafe fn correct(s: &Shape, f: &Space, c: Chunk, state: *const f32) {
+    let (len, width) = (c.len, s.value_dim);
+    s.multiply([len, width, s.depth(c, s.key_dim)], OVERWRITE, rows(f.k, s.key_dim), rows(state, width), f.w);
     scale_rows(f.w, f.falls, len, width);
     zip(f.y, f.y as *const f32, f.w as *const f32, len * width, |value, known| value - known);
     substitute(f, f.y, f.w, len, width, false);
@@ -270,13 +306,13 @@ unsafe fn correct(s: &Shape, f: &Space, len: usize, state: *const f32) {
 
 /// The output of a chunk, and the state after it.
 #[inline(never)]
-unsafe fn advance(s: &Shape, f: &Space, len: usize, state: *mut f32) {
-    let width = s.value_dim;
-    s.multiply([len, width, s.key_dim], OVERWRITE, rows(f.q, s.key_dim), rows(state, width), f.o);
+unsafe fn advance(s: &Shape, f: &Space, c: Chunk, state: *mut f32) {
+    let (len, width) = (c.len, s.value_dim);
+    s.multiply([len, width, s.depth(c, s.key_dim)], OVERWRITE, rows(f.q, s.key_dim), rows(state, width), f.o);
     scale_rows(f.o, f.falls, len, width);
     s.multiply([len, width, len], ADD, rows(f.scores, len), rows(f.w, width), f.o);
     if len > 0 {
-        let fall = *f.falls.add(len - 1);
+        let fall = if c.is_first { 0.0 } else { *f.falls.add(len - 1) };
         scale_rows(f.k, f.rests, len, s.key_dim);
         s.multiply([s.key_dim, width, len], [1.0, fall], columns(f.k, s.key_dim), rows(f.w, width), state);
     }
@@ -301,9 +337,14 @@ unsafe fn forward_head(s: &Shape, place: usize, o: Floats, state: *mut f32, stat
         if !states.is_null() {
             core::ptr::copy_nonoverlapping(state, states.add((place * s.chunks + n) * s.state()), s.state());
         }
-        let c = s.chunk_of(batch, head / s.group(), head, n);
-        read(s, &f, c, x, state);
-        advance(s, &f, c.len, state);
-        o.write(f.o, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
+        let all = s.chunk_of(batch, head / s.group(), head, n);
+        let mut done = 0;
+        while done < all.len {
+            let c = s.from(all, done);
+            read(s, &f, c, x, state);
+            advance(s, &f, c, state);
+            o.write(f.o, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
+            done += c.len;
+        }
     }
 }

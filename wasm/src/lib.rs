@@ -242,19 +242,19 @@ export! { space:
         = matmul::batch[space];
     attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, value_dim: Size, stride_q: Size,
         stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
-        sample: Large, key_mask: Address, o: Address, lse: Address,
+        sample: Large, key_mask: Address, starts: Address, o: Address, lse: Address,
         q: Address, k: Address, v: Address)
         = attention::forward(
             &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                mask_rows, key_mask, dropout: Dropout { p, key, sample }, space },
+                mask_rows, key_mask, starts, dropout: Dropout { p, key, sample }, space },
             o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
         value_dim: Size, stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
-        sample: Large, key_mask: Address, dq: Address,
+        sample: Large, key_mask: Address, starts: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
         = attention_backward::backward(
             &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                mask_rows, key_mask, dropout: Dropout { p, key, sample }, space },
+                mask_rows, key_mask, starts, dropout: Dropout { p, key, sample }, space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
     attention_sinks<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, o: Address, lse: Address, sinks: Address)
@@ -276,26 +276,26 @@ export! { space:
         interleaved: Switch, inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
         = rope::rotate[space];
     rope_table(positions: Size, half: Size, scale: f32, cos: Address, sin: Address, inv_freq: Address) = rope::table;
-    causal_conv<T>(batch: Size, seq: Size, channels: Size, width: Size, y: Address, x: Address, w: Address)
+    causal_conv<T>(batch: Size, seq: Size, channels: Size, width: Size, starts: Address, y: Address, x: Address, w: Address)
         = conv::forward[space];
-    causal_conv_backward<T>(batch: Size, seq: Size, channels: Size, width: Size, dx: Address, dw: Address, dy: Address,
+    causal_conv_backward<T>(batch: Size, seq: Size, channels: Size, width: Size, starts: Address, dx: Address, dw: Address, dy: Address,
         x: Address, w: Address) = conv::backward[space];
     gated_delta(dtype: u32, batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size, value_dim: Size,
-        chunk: Size, chunks: Size, scale: f32, o: Address, state: Address, states: Address, q: Address, k: Address,
+        chunk: Size, chunks: Size, scale: f32, starts: Address, o: Address, state: Address, states: Address, q: Address, k: Address,
         v: Address, g: Address, beta: Address)
         = gated_delta::forward(
-            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, starts, space },
             floats(dtype, o), state, states,
             &Inputs {
                 q: floats(dtype, q), k: floats(dtype, k), v: floats(dtype, v), g: floats(dtype::F32, g),
                 beta: floats(dtype, beta)
             });
     gated_delta_backward(dtype: u32, batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size,
-        value_dim: Size, chunk: Size, chunks: Size, scale: f32, d_state: Address, dq: Address, dk: Address, dv: Address,
+        value_dim: Size, chunk: Size, chunks: Size, scale: f32, starts: Address, d_state: Address, dq: Address, dk: Address, dv: Address,
         dg: Address, dbeta: Address, d_o: Address, states: Address, q: Address, k: Address, v: Address, g: Address,
         beta: Address)
         = gated_delta_gradients(
-            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, starts, space },
             d_state,
             &Gradients {
                 dq: floats(dtype, dq), dk: floats(dtype, dk), dv: floats(dtype, dv), dg: floats(dtype::F32, dg),

@@ -24,6 +24,7 @@ fn shape(seq_q: usize, seq_k: usize, heads: usize, kv_heads: usize, head_dim: us
         window: 0,
         mask_rows: 1,
         key_mask: core::ptr::null(),
+        starts: core::ptr::null(),
         dropout: Dropout { p: 0.0, key: 0, sample: 0 },
         space: Workspace::here(),
     }

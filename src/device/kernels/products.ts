@@ -42,6 +42,8 @@ export const PRODUCT_KERNELS = {
    * - `causal`: query i sees keys j <= i + seqK - seqQ only.
    * - `window` w > 0: of these, query i sees the last w only.
    * - `keyMask` [batch, maskRows, seqK]: a 0 hides the key, from all queries if `maskRows` is 1, from one query if it is seqQ.
+   * - `starts` [batch, seqQ]: the first key that each query may see. It does not decrease along a sequence, so that packed
+   *   documents see themselves only, and blocks of keys before them are skipped.
    * - A query that sees no key gives 0.
    * - `p` > 0: dropout of each probability as in `dropout`, with the head as plane, the query as row, the key as column.
    * - With 2-byte floats a device may round probabilities, and in the backward gradients of scores, once before it multiplies
@@ -73,6 +75,7 @@ export const PRODUCT_KERNELS = {
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
+      starts: { reads: "int32", shape: ["batch", "seqQ"], optional: true },
       o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
       lse: { writes: "float32", shape: ["batch", "heads", "seqQ"] },
       q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
@@ -104,6 +107,7 @@ export const PRODUCT_KERNELS = {
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
+      starts: { reads: "int32", shape: ["batch", "seqQ"], optional: true },
       dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
       dk: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
       dv: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "valueDim"] },
@@ -140,11 +144,15 @@ export const PRODUCT_KERNELS = {
       sinks: { reads: "dtype", shape: ["heads"] },
     },
   },
-  /** `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where `x` is zero before the first token. */
+  /**
+   * `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where tokens before the first of a document are zeros. `starts` gives for
+   * each token the place in its sequence of its document's first token; without it a sequence is one document.
+   */
   causalConv: {
     flops: [2, "batch", "seq", "channels", "width"],
     values: { dtype: "float", batch: "size", seq: "size", channels: "size", width: { atMost: 64 } },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       y: { writes: "dtype", shape: ["batch", "seq", "channels"] },
       x: { reads: "dtype", shape: ["batch", "seq", "channels"] },
       w: { reads: "dtype", shape: ["channels", "width"] },
@@ -154,6 +162,7 @@ export const PRODUCT_KERNELS = {
     flops: [4, "batch", "seq", "channels", "width"],
     values: { dtype: "float", batch: "size", seq: "size", channels: "size", width: { atMost: 64 } },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       dx: { writes: "dtype", shape: ["batch", "seq", "channels"], optional: true },
       dw: { writes: "float32", shape: ["channels", "width"], optional: true },
       dy: { reads: "dtype", shape: ["batch", "seq", "channels"] },
@@ -169,6 +178,8 @@ export const PRODUCT_KERNELS = {
    *
    * Value head h reads key head `floor(h / (valueHeads / keyHeads))`. A sequence is cut into `chunks` chunks of `chunk` tokens;
    * `states` receives the state before each chunk, for the backward. `flops` assumes heads of 128 and chunks of 64.
+   * `starts` gives for each token the place in its sequence of its document's first token, before which the state is zeros;
+   * without it a sequence is one document, which begins with `state`.
    */
   gatedDelta: {
     flops: [10, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
@@ -185,6 +196,7 @@ export const PRODUCT_KERNELS = {
       scale: "f32",
     },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       o: { writes: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
       state: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
       states: { writes: "float32", shape: ["batch", "valueHeads", "chunks", "keyDim", "valueDim"], optional: true },
@@ -211,6 +223,7 @@ export const PRODUCT_KERNELS = {
       scale: "f32",
     },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       dState: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
       dq: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
       dk: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { type DType, float16, float32 } from "../../../src/dtype.ts";
 import { usualFirst } from "../../support/share.ts";
-import { type CasesOf, each, eachFloat, fround, numbers, pick, spread, sum } from "./case.ts";
+import { type CasesOf, each, eachFloat, fround, numbers, pick, spread, startsOf, sum } from "./case.ts";
 import { dropoutFactor } from "./philox.ts";
 
 interface Attention {
@@ -22,6 +22,8 @@ interface Attention {
   readonly window?: number;
   /** Hides these keys of each batch entry; of each query where it asks for that. */
   readonly hidden?: (batch: number, key: number, query: number) => boolean;
+  /** Lengths of the documents in each row of queries, which have as many keys. */
+  readonly documents?: readonly (readonly number[])[];
   /** Elements between rows beyond the dense ones. */
   readonly gap?: number;
   /** Probability that a key is dropped for a query. */
@@ -78,6 +80,32 @@ const ATTENTIONS: readonly Attention[] = [
   { batch: 2, seqQ: 140, seqK: 140, heads: 2, kvHeads: 1, headDim: 5, causal: true, window: 130, p: 0.5 },
   { batch: 1, seqQ: 7, seqK: 7, heads: 1, kvHeads: 1, headDim: 4, causal: false, hidden: (_, j) => j === 2, p: 0.2 },
   { batch: 1, seqQ: 5, seqK: 5, heads: 2, kvHeads: 1, headDim: 4, causal: true, p: 1 },
+  {
+    batch: 2,
+    seqQ: 9,
+    seqK: 9,
+    heads: 4,
+    kvHeads: 2,
+    headDim: 8,
+    valueDim: 5,
+    causal: true,
+    gap: 3,
+    documents: [[4, 1, 4], [9]],
+  },
+  { batch: 1, seqQ: 12, seqK: 12, heads: 2, kvHeads: 1, headDim: 6, causal: true, documents: [[5, 7]], p: 0.3 },
+  { batch: 1, seqQ: 300, seqK: 300, heads: 2, kvHeads: 1, headDim: 6, causal: true, documents: [[3, 137, 120, 40]] },
+  {
+    batch: 2,
+    seqQ: 270,
+    seqK: 270,
+    heads: 1,
+    kvHeads: 1,
+    headDim: 4,
+    causal: true,
+    window: 20,
+    documents: [[130, 15, 125], [1, 1, 268]],
+    hidden: (b, j) => j % 7 === b,
+  },
 ];
 
 /**
@@ -112,6 +140,20 @@ const TILED: readonly Attention[] = [
   { batch: 2, seqQ: 130, seqK: 130, heads: 2, kvHeads: 1, headDim: 128, causal: true, p: 0.2 },
   { batch: 1, seqQ: 65, seqK: 65, heads: 2, kvHeads: 1, headDim: 64, causal: true, scale: -0.1 },
   { batch: 1, seqQ: 17, seqK: 33, heads: 1, kvHeads: 1, headDim: 64, causal: false, scale: 0 },
+  { batch: 2, seqQ: 130, seqK: 130, heads: 4, kvHeads: 2, headDim: 64, causal: true, documents: [[63, 66, 1], [130]] },
+  { batch: 1, seqQ: 200, seqK: 200, heads: 2, kvHeads: 1, headDim: 128, causal: true, documents: [[70, 129, 1]] },
+  {
+    batch: 1,
+    seqQ: 200,
+    seqK: 200,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 96,
+    causal: true,
+    window: 33,
+    documents: [[64, 40, 96]],
+    p: 0.2,
+  },
 ];
 const DROPOUT = { key: 987654321012, sample: 2 ** 32 - 1 };
 
@@ -146,13 +188,17 @@ function problemOf(dtype: DType, attention: Attention) {
     return Number(!hidden?.(Math.floor(row / maskRows), at % seqK, row % maskRows));
   });
   const inputs = { q, k, v };
-  const arrays = hidden === undefined ? inputs : { ...inputs, keyMask };
-  const without = hidden === undefined ? ["keyMask"] as const : [];
-  return { args, inputs, arrays, without, dO, hidden };
+  const starts = attention.documents && startsOf(attention.documents);
+  const arrays = { ...inputs, ...hidden && { keyMask }, ...starts && { starts } };
+  const without = [
+    ...hidden === undefined ? ["keyMask"] as const : [],
+    ...starts === undefined ? ["starts"] as const : [],
+  ];
+  return { args, inputs, arrays, without, dO, hidden, starts };
 }
 
 /** The formula's results and gradients. */
-function attend({ args, inputs, dO: dOutput, hidden }: ReturnType<typeof problemOf>) {
+function attend({ args, inputs, dO: dOutput, hidden, starts }: ReturnType<typeof problemOf>) {
   const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV } = args;
   const { scale, causal, window, p: dropped } = args;
   const [q, k, v, dO] = [inputs.q, inputs.k, inputs.v, dOutput].map((list) => new Float64Array(list));
@@ -173,8 +219,9 @@ function attend({ args, inputs, dO: dOutput, hidden }: ReturnType<typeof problem
     const vAt = (j: number): number => (b * seqK + j) * strideV + kv * valueDim;
     const dense = (j: number): number => (b * seqK + j) * kvHeads + kv;
     const own = i + seqK - seqQ;
+    const first = starts === undefined ? 0 : pick(starts, b * seqQ + i);
     const seen = each(seqK, (j) => j).filter((j) => {
-      return (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j, i);
+      return j >= first && (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j, i);
     });
     if (seen.length === 0) continue;
     const scores = seen.map((j) => scale * dot(q, qAt, k, kAt(j), headDim));

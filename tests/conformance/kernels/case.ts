@@ -73,6 +73,16 @@ export const FLOATS: readonly { readonly dtype: DType; readonly epsilon: number 
   { dtype: float16, epsilon: 2 ** -11 },
 ];
 
+/** For each token of rows of documents of these lengths the place of its document's first token: a list of lengths a row. */
+export function startsOf(rows: readonly (readonly number[])[]): number[] {
+  return rows.flatMap((lengths) => {
+    return lengths.flatMap((length, i) => {
+      const start = lengths.slice(0, i).reduce((total, before) => total + before, 0);
+      return Array.from({ length }, () => start);
+    });
+  });
+}
+
 /** Cases for each storage dtype. */
 export function eachFloat<C>(make: (dtype: DType, epsilon: number) => readonly C[]): C[] {
   return FLOATS.flatMap(({ dtype, epsilon }) => make(dtype, epsilon));

@@ -5,9 +5,12 @@
  * @module
  */
 import { type DType, float32 } from "../../../src/dtype.ts";
-import { type CasesOf, each, eachFloat, fround, pick, rounding, spread, sum } from "./case.ts";
+import { type CasesOf, each, eachFloat, fround, pick, rounding, spread, startsOf, sum } from "./case.ts";
 
-/** Sizes of a gated delta rule: batch, seq, key heads, value heads, key dim, value dim, tokens of a chunk. */
+/**
+ * Sizes of a gated delta rule: batch, seq, key heads, value heads, key dim, value dim, tokens of a chunk; and the lengths of the
+ * documents in each row, where there are some.
+ */
 const DELTAS = [
   [1, 1, 1, 1, 1, 1, 64],
   [2, 9, 2, 4, 3, 5, 4],
@@ -15,8 +18,15 @@ const DELTAS = [
   [1, 5, 1, 1, 17, 9, 1],
   [1, 70, 1, 2, 3, 2, 64],
   [0, 3, 1, 1, 2, 2, 2],
+  [2, 9, 2, 4, 3, 5, 4, [[2, 1, 6], [4, 5]]], // borders within a chunk and between two
+  [1, 70, 1, 2, 3, 2, 64, [[30, 1, 36, 3]]],
 ] as const;
 type Delta = typeof DELTAS[number];
+
+/** For each token the place of its document's first one. */
+function startsIn([, , , , , , , documents]: Delta): number[] | undefined {
+  return documents && startsOf(documents);
+}
 
 /** The arrays that a gated delta rule begins with. */
 interface DeltaInputs {
@@ -31,8 +41,10 @@ interface DeltaInputs {
 const DELTA_SCALE = fround(0.7);
 
 /** The rule in float64, token by token: outputs, last states, and the states before each chunk. */
-function deltaRule([batch, seq, keyHeads, valueHeads, keyDim, valueDim, chunk]: Delta, inputs: DeltaInputs) {
+function deltaRule(sizes: Delta, inputs: DeltaInputs) {
+  const [batch, seq, keyHeads, valueHeads, keyDim, valueDim, chunk] = sizes;
   const { q, k, v, g, beta, state } = inputs;
+  const starts = startsIn(sizes);
   const [size, chunks] = [keyDim * valueDim, Math.ceil(seq / chunk)];
   const o = each(batch * seq * valueHeads * valueDim, () => 0);
   const states = each(batch * valueHeads * chunks * size, () => 0);
@@ -47,6 +59,7 @@ function deltaRule([batch, seq, keyHeads, valueHeads, keyDim, valueDim, chunk]: 
         return sum(keyDim, (d) => pick(s, d * valueDim + e) * pick(x, key + d));
       };
       if (t % chunk === 0) states.splice((place * chunks + t / chunk) * size, size, ...s);
+      if (starts !== undefined && pick(starts, b * seq + t) === t) s.fill(0);
       s.forEach((value, at) => s[at] = Math.exp(pick(g, row)) * value);
       const write = each(valueDim, (e) => pick(beta, row) * (pick(v, row * valueDim + e) - read(k, e)));
       s.forEach((value, at) => s[at] = value + pick(k, key + Math.floor(at / valueDim)) * pick(write, at % valueDim));
@@ -71,16 +84,18 @@ function deltaOf(dtype: DType, sizes: Delta) {
   };
   const chunks = Math.ceil(seq / chunk);
   const args = { dtype, batch, seq, keyHeads, valueHeads, keyDim, valueDim, chunk, chunks, scale: DELTA_SCALE };
-  return { args, inputs };
+  const starts = startsIn(sizes);
+  return { args, inputs, starts, without: starts === undefined ? ["starts"] as const : [] };
 }
 
 /** Cases of the forward. */
 export const gatedDelta: CasesOf<"gatedDelta"> = eachFloat((dtype, epsilon) =>
   DELTAS.map((sizes) => {
-    const { args, inputs } = deltaOf(dtype, sizes);
+    const { args, inputs, starts, without } = deltaOf(dtype, sizes);
     return {
       args,
-      arrays: { ...inputs },
+      without,
+      arrays: { ...inputs, ...starts && { starts } },
       expect: () => {
         const { o, state, states } = deltaRule(sizes, inputs);
         const inner = { relative: 1e-6, absolute: 2e-6 };
@@ -97,7 +112,7 @@ export const gatedDelta: CasesOf<"gatedDelta"> = eachFloat((dtype, epsilon) =>
 /** Cases of the backward, whose gradients are those of central differences. */
 export const gatedDeltaBackward: CasesOf<"gatedDeltaBackward"> = eachFloat((dtype, epsilon) =>
   DELTAS.map((sizes) => {
-    const { args, inputs } = deltaOf(dtype, sizes);
+    const { args, inputs, starts, without } = deltaOf(dtype, sizes);
     const { state, ...others } = inputs;
     const { o, states } = deltaRule(sizes, inputs);
     const [dO, dState] = [spread(o.length, 7, 1, dtype), spread(state.length, 8, 1, float32)];
@@ -113,7 +128,8 @@ export const gatedDeltaBackward: CasesOf<"gatedDeltaBackward"> = eachFloat((dtyp
       });
     return {
       args,
-      arrays: { ...others, states, dO, dState },
+      without,
+      arrays: { ...others, states, dO, dState, ...starts && { starts } },
       expect: () => {
         const [wide, stored] = [{ relative: 2e-6, absolute: 8e-6 }, { relative: epsilon + 2e-6, absolute: 8e-6 }];
         return {

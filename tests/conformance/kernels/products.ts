@@ -10,7 +10,18 @@ import type { SINK_CASES } from "./attention_sinks.ts";
 import type { Bed } from "./bed.ts";
 import { attention, attentionBackward } from "./attention.ts";
 import { gatedDelta, gatedDeltaBackward } from "./gated_delta.ts";
-import { type Cases, type CasesOf, close, each, eachFloat, fround, pick, type Properties, sum } from "./case.ts";
+import {
+  type Cases,
+  type CasesOf,
+  close,
+  each,
+  eachFloat,
+  fround,
+  pick,
+  type Properties,
+  startsOf,
+  sum,
+} from "./case.ts";
 
 interface Product {
   readonly m: number;
@@ -93,15 +104,35 @@ const gemm: CasesOf<"gemm"> = [
   product([bfloat16, bfloat16], [true, true], { m: 19, n: 517, k: 261, beta: 0.5 }),
 ];
 
-const CONVOLUTIONS = [[2, 7, 5, 3], [1, 1, 3, 4], [3, 2, 17, 1], [2, 9, 33, 4], [0, 4, 2, 2]] as const;
+/** Batch, seq, channels and width; and the lengths of the documents in each row, where there are some. */
+const CONVOLUTIONS = [
+  [2, 7, 5, 3],
+  [1, 1, 3, 4],
+  [3, 2, 17, 1],
+  [2, 9, 33, 4],
+  [0, 4, 2, 2],
+  [2, 9, 17, 4, [[1, 2, 6], [9]]],
+] as const;
+
+/** The beginnings of documents that a convolution is given, or that it is given none. */
+function documentsOf([, , , , documents]: typeof CONVOLUTIONS[number]) {
+  const starts = documents && startsOf(documents);
+  return starts === undefined ? { without: ["starts"] as const } : { arrays: { starts } };
+}
+
 /** Runs `f` with each place of an output, that of an input it meets, and the weight between them. */
 function eachTap(
-  [batch, seq, channels, width]: typeof CONVOLUTIONS[number],
+  sizes: typeof CONVOLUTIONS[number],
   f: (out: number, into: number, weight: number) => void,
 ): void {
+  const [batch, seq, channels, width] = sizes;
+  const { arrays } = documentsOf(sizes);
   for (let out = 0; out < batch * seq * channels; out++) {
-    const [t, c] = [Math.floor(out / channels) % seq, out % channels];
-    for (let k = Math.max(0, width - 1 - t); k < width; k++) f(out, out + (k + 1 - width) * channels, c * width + k);
+    const [token, c] = [Math.floor(out / channels), out % channels];
+    const before = token % seq - (arrays === undefined ? 0 : pick(arrays.starts, token));
+    for (let k = Math.max(0, width - 1 - before); k < width; k++) {
+      f(out, out + (k + 1 - width) * channels, c * width + k);
+    }
   }
 }
 
@@ -110,6 +141,7 @@ const causalConv: CasesOf<"causalConv"> = eachFloat((dtype, epsilon) =>
     const [batch, seq, channels, width] = sizes;
     return {
       args: { dtype, batch, seq, channels, width },
+      ...documentsOf(sizes),
       expect: (before) => {
         const [x, w] = [before("x"), before("w")];
         const values = x.map(() => 0);
@@ -127,6 +159,7 @@ const causalConvBackward: CasesOf<"causalConvBackward"> = eachFloat((dtype, epsi
     const [batch, seq, channels, width] = sizes;
     return {
       args: { dtype, batch, seq, channels, width },
+      ...documentsOf(sizes),
       expect: (before) => {
         const [x, w, dy] = [before("x"), before("w"), before("dy")];
         const [dx, dw] = [x.map(() => 0), w.map(() => 0)];

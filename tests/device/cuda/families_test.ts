@@ -1,6 +1,6 @@
 /**
- * Families of models on a CUDA device, made of doubles of NVIDIA's libraries: loss and gradients as on the CPU; and the refusal
- * of one on a device that lacks a kernel of it.
+ * Families of models on a CUDA device, made of doubles of NVIDIA's libraries: loss and gradients as on the CPU; rows of several
+ * documents; and the refusal of one on a device that lacks a kernel of it.
  *
  * @module
  */
@@ -18,7 +18,8 @@ import { gradNorm } from "../../../src/optim/clip.ts";
 import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
-import { sharedTest as test } from "../../support/share.ts";
+import { requireNoLeak, requireSameAsAlone } from "../../support/documents.ts";
+import { sharedTest as test, usualFirst } from "../../support/share.ts";
 
 const [BATCH, SEQ] = [1, 9];
 
@@ -53,6 +54,19 @@ for (const family of ZOO) {
       const want = expected[i] ?? assert.fail();
       assert.ok(Math.abs(value - want) <= 1e-4 * Math.abs(want), `${["loss", "norm"][i]} ${value}, on the CPU ${want}`);
     }
+    assert.equal(twinReports(twin), "");
+  });
+}
+
+/** A family of each kind of layer that looks back: windows, sinks, latent rows and an indexer, a convolution, a delta rule. */
+const LOOKING_BACK = ["gpt_oss", "glm_moe_dsa", "lfm2", "qwen3_next"];
+
+for (const family of usualFirst(ZOO, (place) => LOOKING_BACK.includes(ZOO[place] ?? ""))) {
+  test(`${family} keeps the documents of a row apart on the twin of CUDA`, { skip: lacking }, () => {
+    assert.ok(twin !== undefined && card !== undefined);
+    const [{ hfConfig } = assert.fail()] = zooModels(family);
+    requireSameAsAlone(card, hfConfig);
+    requireNoLeak(card, hfConfig, [0]);
     assert.equal(twinReports(twin), "");
   });
 }

@@ -7,7 +7,7 @@ import { noGrad } from "../../../src/autograd/mode.ts";
 import { deviceMesh } from "../../../src/comm/mesh.ts";
 import type { Call } from "../../../src/comm/call.ts";
 import { replicate } from "../../../src/ddp/replicate.ts";
-import type { Batch } from "../../../src/data/loader.ts";
+import type { Batch } from "../../../src/data/micro_batch.ts";
 import { CudaDevice } from "../../../src/device/cuda/device.ts";
 import type { Device, DevicePtr } from "../../../src/device/device.ts";
 import { bfloat16, float16, float32 } from "../../../src/dtype.ts";
@@ -47,6 +47,8 @@ export interface GraphTraining {
   readonly isUneven?: boolean;
   /** Tokens of a sample, and samples of a micro-batch. @default 24 and 2 */
   readonly size?: readonly [seq: number, batch: number];
+  /** Whether each sample holds two documents and padding, which begin elsewhere in each step. */
+  readonly isPacked?: boolean;
   /** Steps with samples of half the length. */
   readonly short?: readonly number[];
   /** Steps after which the model is evaluated. */
@@ -98,7 +100,13 @@ function batchOf(step: number, { rank, size }: WorldRank, run: GraphTraining): B
     const ids = Int32Array.from({ length: batch * seq }, (_, i) => ((step % 4) * 31 + first % 7 + i * i + 5 * i) % 96);
     const labels = ids.map((id, i) => i % 5 < step % 3 ? -100 : (id * 5 + 7) % 96);
     if (step === badLabelAt) labels[1] = 96;
-    return { inputIds: ids, labels, batch, seq, random: { seed: 3, firstSample: first } };
+    const random = { seed: 3, firstSample: first };
+    if (run.isPacked !== true) return { inputIds: ids, labels, batch, seq, random };
+    const [border, end] = [1 + step % (seq - 2), seq - 1];
+    const documentStarts = ids.map((_, i) => i % seq < border ? 0 : i % seq < end ? border : end);
+    const kept = labels.map((label, i) => i % seq < end ? label : -100);
+    const lengths = new Int32Array(batch).fill(end);
+    return { inputIds: ids, labels: kept, batch, seq, documentStarts, lengths, random };
   };
   const own = microBatches - Number(run.isUneven === true && rank === 1);
   return { microBatches: Array.from({ length: own }, (_, part) => one(part)) };

@@ -66,6 +66,12 @@ const CASES: readonly Case[] = [
     { ...SHORT, precision: "float16", badLabelAt: 5, goesOn: true },
     4,
   ],
+  [
+    "documents that begin elsewhere in each step, and padding that balanced routers leave out",
+    1,
+    { ...SHORT, isPacked: true, config: { ...zoo("mixtral"), output_router_logits: true, router_aux_loss_coef: 0.5 } },
+    4,
+  ],
   ["another optimizer", 1, { ...SHORT, steps: 10, changed: { 5: "optimizer" } }, 4],
   [
     "micro-batches, of which one rank has less, dropout, what is computed again, and a bound of the norm that changes",

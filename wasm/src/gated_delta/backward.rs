@@ -36,45 +36,65 @@ unsafe fn backward_heads(
     x: &Inputs,
 ) {
     let f = Space::new(s.space);
-    let (width, stride) = (s.value_dim, s.value_heads * s.value_dim);
     let (batch, key_head) = (place / s.key_heads, place % s.key_heads);
     for n in (0..s.chunks).rev() {
-        let first = s.chunk_of(batch, key_head, 0, n);
-        let len = first.len;
-        core::ptr::write_bytes(f.all_dq, 0, len * s.key_dim);
-        core::ptr::write_bytes(f.all_dk, 0, len * s.key_dim);
-        for head in key_head * s.group()..(key_head + 1) * s.group() {
-            let c = Chunk { head, ..first };
-            let place = batch * s.value_heads + head;
-            let state = states.add((place * s.chunks + n) * s.state());
-            read(s, &f, c, x, state);
-            d_o.read(f.o, s.values_at(c), stride, len, width, 1.0);
-            retreat(s, &f, len, state, d_state.add(place * s.state()));
-            let row = c.token * s.value_heads + head;
-            to.dg.write(f.sums, row, s.value_heads, len, 1, 1.0);
-            to.dbeta.write(f.betas, row, s.value_heads, len, 1, 1.0);
-            to.dv.write(f.y, s.values_at(c), stride, len, width, 1.0);
-            add(f.all_dq, f.dq, len * s.key_dim);
-            add(f.all_dk, f.dk, len * s.key_dim);
+        let all = s.chunk_of(batch, key_head, 0, n);
+        let mut end = all.len;
+        while end > 0 {
+            let c = s.up_to(all, end);
+            part_backward(s, &f, c, [batch, n], d_state, to, d_o, states, x);
+            end -= c.len;
         }
-        let (at, stride) = (s.keys_at(first), s.key_heads * s.key_dim);
-        to.dq.write(f.all_dq, at, stride, len, s.key_dim, s.scale);
-        to.dk.write(f.all_dk, at, stride, len, s.key_dim, 1.0);
     }
 }
 
-/// Gradients of one chunk, of that of its output in `o` and that of the state after it, `d_state`, which becomes that of the state
-/// before it. They are left in `dq`, `dk` and, in place of what they are of, in `y` (the values), `betas` and, of `g`, in `sums`.
+/// The part of a chunk, `n` of the sequence `batch`, that is in one document; of all value heads that share its key head.
 #[inline(never)]
-unsafe fn retreat(s: &Shape, f: &Space, len: usize, state: *const f32, d_state: *mut f32) {
+unsafe fn part_backward(
+    s: &Shape,
+    f: &Space,
+    first: Chunk,
+    [batch, n]: [usize; 2],
+    d_state: *mut f32,
+    to: &Gradients,
+    d_o: Floats,
+    states: *const f32,
+    x: &Inputs,
+) {
+    let (len, width, stride) = (first.len, s.value_dim, s.value_heads * s.value_dim);
+    core::ptr::write_bytes(f.all_dq, 0, len * s.key_dim);
+    core::ptr::write_bytes(f.all_dk, 0, len * s.key_dim);
+    for head in first.key_head * s.group()..(first.key_head + 1) * s.group() {
+        let c = Chunk { head, ..first };
+        let place = batch * s.value_heads + head;
+        let state = states.add((place * s.chunks + n) * s.state());
+        read(s, f, c, x, state);
+        d_o.read(f.o, s.values_at(c), stride, len, width, 1.0);
+        retreat(s, f, c, state, d_state.add(place * s.state()));
+        let row = c.token * s.value_heads + head;
+        to.dg.write(f.sums, row, s.value_heads, len, 1, 1.0);
+        to.dbeta.write(f.betas, row, s.value_heads, len, 1, 1.0);
+        to.dv.write(f.y, s.values_at(c), stride, len, width, 1.0);
+        add(f.all_dq, f.dq, len * s.key_dim);
+        add(f.all_dk, f.dk, len * s.key_dim);
+    }
+    let (at, stride) = (s.keys_at(first), s.key_heads * s.key_dim);
+    to.dq.write(f.all_dq, at, stride, len, s.key_dim, s.scale);
+    to.dk.write(f.all_dk, at, stride, len, s.key_dim, 1.0);
+}
+
+/// Gradients of one chunk, of that of its output in `o` and that of the state after it, `d_state`, which becomes that of the state
+/// before it: zeros where a document begins with the chunk. They are left in `dq`, `dk` and, in place of what they are of, in `y` (the values), `betas` and, of `g`, in `sums`.
+#[inline(never)]
+unsafe fn retreat(s: &Shape, f: &Space, c: Chunk, state: *const f32, d_state: *mut f32) {
+    let (len, keys, width) = (c.len, s.key_dim, s.value_dim);
     if len == 0 {
         return;
     }
-    let (keys, width) = (s.key_dim, s.value_dim);
     corrections_backward(s, f, len, d_state);
     let fall = *f.falls.add(len - 1);
-    let mut later = fall as f64 * dot(state, d_state, s.state()) as f64;
-    later += keys_backward(s, f, len, state, d_state) as f64;
+    let mut later = if c.is_first { 0.0 } else { fall as f64 * dot(state, d_state, s.state()) as f64 };
+    later += keys_backward(s, f, c, state, d_state) as f64;
     for i in (0..len).rev() {
         // A decay's gradient follows from those of all that it multiplies; c_i holds the decays of all tokens up to i.
         let (k, at) = (f.k.add(i * keys), i * keys);
@@ -83,6 +103,9 @@ unsafe fn retreat(s: &Shape, f: &Space, len: usize, state: *const f32, d_state: 
         *f.sums.add(i) = later as f32;
     }
     add(f.dk, f.dk_column, len * keys);
+    if c.is_first {
+        return core::ptr::write_bytes(d_state, 0, s.state());
+    }
     scale_rows(f.q, f.falls, len, keys);
     scale_rows(f.k, f.falls, len, keys);
     s.multiply([keys, width, len], [1.0, fall], columns(f.q, keys), rows(f.o, width), d_state);
@@ -105,13 +128,13 @@ unsafe fn corrections_backward(s: &Shape, f: &Space, len: usize, d_state: *const
 
 /// Gradients of queries and keys; gives that of `c_last` by the keys that are written to the state.
 #[inline(never)]
-unsafe fn keys_backward(s: &Shape, f: &Space, len: usize, state: *const f32, d_state: *const f32) -> f32 {
-    let (keys, width) = (s.key_dim, s.value_dim);
-    let (own, within) = ([len, keys, width], [len, keys, len]);
-    s.multiply(own, OVERWRITE, rows(f.o, width), columns(state, width), f.dq);
+unsafe fn keys_backward(s: &Shape, f: &Space, c: Chunk, state: *const f32, d_state: *const f32) -> f32 {
+    let (len, keys, width) = (c.len, s.key_dim, s.value_dim);
+    let (own, within, before) = ([len, keys, width], [len, keys, len], [len, keys, s.depth(c, width)]);
+    s.multiply(before, OVERWRITE, rows(f.o, width), columns(state, width), f.dq);
     scale_rows(f.dq, f.falls, len, keys);
     s.multiply(within, ADD, rows(f.dscores, len), rows(f.k, keys), f.dq);
-    s.multiply(own, [-1.0, 0.0], rows(f.y, width), columns(state, width), f.dk);
+    s.multiply(before, [-1.0, 0.0], rows(f.y, width), columns(state, width), f.dk);
     scale_rows(f.dk, f.falls, len, keys);
     s.multiply(within, ADD, rows(f.dgram, len), rows(f.k, keys), f.dk);
     s.multiply(own, OVERWRITE, rows(f.w, width), columns(d_state, width), f.dk_column);

@@ -49,6 +49,7 @@ function reasonAgainst(args: CommonArgs, addresses: readonly number[]): string |
   const { dtype, batch, seqQ, seqK, heads, headDim, valueDim, strideQ, strideK, strideV } = args;
   if (!runsOnTensorCores(dtype)) return `of ${dtype.name}`;
   if (args.keyMask !== undefined) return "with a mask of keys";
+  if (args.starts !== undefined) return "within documents";
   if (args.window !== 0) return "within a window";
   if (args.p !== 0) return "with dropout";
   if (batch * seqQ * seqK * heads === 0) return "of nothing";

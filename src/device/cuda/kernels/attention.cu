@@ -30,7 +30,7 @@ template <class dtype> DEVICE void attention(const attentionArgs<dtype>& a) {
     }
     float top = -infinity, sum = 0.0f, out[PARTS];
     for (int i = 0; i < PARTS; i++) out[i] = 0.0f;
-    for (i64 key0 = beginOfKeys(a, first) / TILE * TILE; key0 < endOfKeys(a, first + TILE - 1); key0 += TILE) {
+    for (i64 key0 = beginOfKeys(a, batch, first) / TILE * TILE; key0 < endOfKeys(a, first + TILE - 1); key0 += TILE) {
       const i64 key = key0 + row; // that this thread helps to load
       __syncthreads();
       for (i64 d = lane; d < a.headDim; d += TILE) {
@@ -121,7 +121,7 @@ template <class dtype> DEVICE void attentionBackward(const attentionBackwardArgs
       __syncthreads();
       deltasOf(a, batch, head, first, deltas);
       __syncthreads();
-      for (i64 key0 = beginOfKeys(a, first) / TILE * TILE; key0 < endOfKeys(a, first + TILE - 1); key0 += TILE) {
+      for (i64 key0 = beginOfKeys(a, batch, first) / TILE * TILE; key0 < endOfKeys(a, first + TILE - 1); key0 += TILE) {
         float weight, gradient;
         pairGradient(a, batch, head, query, key0 + lane, deltas[row], weight, gradient);
         __syncthreads();
@@ -144,7 +144,7 @@ template <class dtype> DEVICE void attentionBackward(const attentionBackwardArgs
     const i64 key0 = (tile - queryTiles) * TILE, key = key0 + row;
     for (i64 h = head; h < head + group; h++) {
       for (i64 first = 0; first < a.seqQ; first += TILE) {
-        if (key0 >= endOfKeys(a, first + TILE - 1) || key0 + TILE <= beginOfKeys(a, first)) continue;
+        if (key0 >= endOfKeys(a, first + TILE - 1) || key0 + TILE <= beginOfKeys(a, batch, first)) continue;
         __syncthreads();
         deltasOf(a, batch, h, first, deltas);
         __syncthreads();

@@ -38,10 +38,11 @@ DEVICE_CALL void multiply(int m, int n, int k, Matrix a, Matrix b, float* c, Int
   __syncthreads();
 }
 
-/** A chunk of a head in the scratch of the block, whose floats `launches.ts` counts. */
+/** A chunk of a head, or the part of it that is in one document, in the scratch of the block, whose floats `launches.ts` counts. */
 struct Chunk {
   int len, keys, values;
   i64 token, head, keyHead;                          // the first token's number over all sequences
+  bool isFirst;                                      // whether a document begins with it: the state before it is zeros
   float *q, *k, *dq, *dk, *dkColumn, *allDq, *allDk; // [len, keys]
   float *y, *w, *dw, *o;                             // [len, values]
   float *gram, *scores, *dgram, *dscores;            // [len, len]
@@ -64,6 +65,24 @@ template <class A> DEVICE Chunk chunkOf(const A& a, i64 batch, i64 head, i64 key
   c.sums = take(1), c.falls = take(1), c.rests = take(1), c.betas = take(1);
   return c;
 }
+/** Whether a document begins with a token, by its number over all sequences. */
+template <class A> DEVICE bool beginsAt(const A& a, i64 token) { return a.starts && a.starts[token] == token % a.seq; }
+/** The part of a chunk from token `from` of it on, as far as its document goes. */
+template <class A> DEVICE Chunk partFrom(const A& a, Chunk c, int from) {
+  int end = from + 1;
+  while (end < c.len && !beginsAt(a, c.token + end)) end++;
+  c.isFirst = beginsAt(a, c.token + from), c.token += from, c.len = end - from;
+  return c;
+}
+/** The part of a chunk that ends with token `end` of it, exclusive, from where the last document in it begins. */
+template <class A> DEVICE Chunk partUpTo(const A& a, Chunk c, int end) {
+  int from = end - 1;
+  while (from > 0 && !beginsAt(a, c.token + from)) from--;
+  c.isFirst = beginsAt(a, c.token + from), c.token += from, c.len = end - from;
+  return c;
+}
+/** Elements along which something is multiplied by the state before a chunk: none where that is zeros. */
+DEVICE int depthOf(const Chunk& c, int elements) { return c.isFirst ? 0 : elements; }
 /** Where a row of a chunk lies in an array [tokens, heads, width]. */
 DEVICE i64 placeIn(const Chunk& c, i64 i, i64 heads, i64 head, i64 width) { return ((c.token + i) * heads + head) * width; }
 
@@ -108,7 +127,7 @@ template <class A> DEVICE void read(const A& a, const Chunk& c, const float* sta
   multiply(c.len, c.len, c.keys, keys, columnsOf(c.k, c.keys), c.gram, overwriting());
   fade(c, c.scores, 1);
   fade(c, c.gram, 0);
-  multiply(c.len, c.values, c.keys, keys, rowsOf(state, c.values), c.w, overwriting(c.falls));
+  multiply(c.len, c.values, depthOf(c, c.keys), keys, rowsOf(state, c.values), c.w, overwriting(c.falls));
   // A thread solves columns of its own, row after row: `y` holds what is to be learnt, `w` what is known, and then y times beta.
   EACH_COLUMN(e, c.values) {
     for (int i = 0; i < c.len; i++) {
@@ -128,17 +147,21 @@ template <class dtype> DEVICE void gatedDelta(const gatedDeltaArgs<dtype>& a) {
     for (i64 n = 0; n < a.chunks; n++) {
       if (a.states) EACH_COLUMN(i, size) a.states[(place * a.chunks + n) * size + i] = state[i];
       const i64 head = place % a.valueHeads;
-      const Chunk c = chunkOf(a, place / a.valueHeads, head, head / (a.valueHeads / a.keyHeads), n);
-      if (c.len == 0) continue;
-      read(a, c, state);
-      multiply(c.len, c.values, c.keys, rowsOf(c.q, c.keys), rowsOf(state, c.values), c.o, overwriting(c.falls));
-      multiply(c.len, c.values, c.len, rowsOf(c.scores, c.len), rowsOf(c.w, c.values), c.o, adding());
-      EACH_COLUMN(at, c.len * c.values) {
-        put(a.o, placeIn(c, at / c.values, a.valueHeads, head, c.values) + at % c.values, c.o[at]);
+      const Chunk all = chunkOf(a, place / a.valueHeads, head, head / (a.valueHeads / a.keyHeads), n);
+      for (int done = 0; done < all.len;) {
+        const Chunk c = partFrom(a, all, done);
+        done += c.len;
+        read(a, c, state);
+        const Matrix before = rowsOf(state, c.values);
+        multiply(c.len, c.values, depthOf(c, c.keys), rowsOf(c.q, c.keys), before, c.o, overwriting(c.falls));
+        multiply(c.len, c.values, c.len, rowsOf(c.scores, c.len), rowsOf(c.w, c.values), c.o, adding());
+        EACH_COLUMN(at, c.len * c.values) {
+          put(a.o, placeIn(c, at / c.values, a.valueHeads, head, c.values) + at % c.values, c.o[at]);
+        }
+        scaleRows(c, c.k, c.rests, c.keys);
+        const Into faded = {1.0f, c.isFirst ? 0.0f : c.falls[c.len - 1], nullptr};
+        multiply(c.keys, c.values, c.len, columnsOf(c.k, c.keys), rowsOf(c.w, c.values), state, faded);
       }
-      scaleRows(c, c.k, c.rests, c.keys);
-      const Into faded = {1.0f, c.falls[c.len - 1], nullptr};
-      multiply(c.keys, c.values, c.len, columnsOf(c.k, c.keys), rowsOf(c.w, c.values), state, faded);
     }
   }
 }
@@ -172,9 +195,9 @@ DEVICE void correctionsBackward(const Chunk& c, const float* dState) {
 /** Gradients of queries and keys; gives that of the last sum of decays by the keys that are written to the state. */
 DEVICE double keysBackward(const Chunk& c, const float* state, const float* dState) {
   const Matrix queries = rowsOf(c.q, c.keys), keys = rowsOf(c.k, c.keys), before = columnsOf(state, c.values);
-  multiply(c.len, c.keys, c.values, rowsOf(c.o, c.values), before, c.dq, overwriting(c.falls));
+  multiply(c.len, c.keys, depthOf(c, c.values), rowsOf(c.o, c.values), before, c.dq, overwriting(c.falls));
   multiply(c.len, c.keys, c.len, rowsOf(c.dscores, c.len), keys, c.dq, adding());
-  multiply(c.len, c.keys, c.values, rowsOf(c.y, c.values), before, c.dk, {-1.0f, 0.0f, c.falls});
+  multiply(c.len, c.keys, depthOf(c, c.values), rowsOf(c.y, c.values), before, c.dk, {-1.0f, 0.0f, c.falls});
   multiply(c.len, c.keys, c.len, rowsOf(c.dgram, c.len), keys, c.dk, adding());
   const Matrix after = columnsOf(dState, c.values);
   multiply(c.len, c.keys, c.values, rowsOf(c.w, c.values), after, c.dkColumn, overwriting(c.rests));
@@ -188,7 +211,7 @@ DEVICE double keysBackward(const Chunk& c, const float* state, const float* dSta
 DEVICE void retreat(const Chunk& c, const float* state, float* dState) {
   correctionsBackward(c, dState);
   const float whole = c.falls[c.len - 1];
-  double later = whole * dot(state, dState, c.keys * c.values);
+  double later = c.isFirst ? 0.0 : whole * dot(state, dState, c.keys * c.values);
   later += keysBackward(c, state, dState);
   // A decay's gradient follows from those of all that it multiplies; a sum holds the decays of all tokens up to its own.
   EACH_COLUMN(i, c.len) {
@@ -202,6 +225,11 @@ DEVICE void retreat(const Chunk& c, const float* state, float* dState) {
   if (threadIdx.x == 0) {
     for (int i = c.len - 1; i >= 0; i--) c.sums[i] = (float)(later += c.sums[i]);
   }
+  if (c.isFirst) { // what is before it is of another document
+    EACH_COLUMN(i, c.keys * c.values) dState[i] = 0.0f;
+    __syncthreads();
+    return;
+  }
   scaleRows(c, c.q, c.falls, c.keys);
   scaleRows(c, c.k, c.falls, c.keys);
   multiply(c.keys, c.values, c.len, columnsOf(c.q, c.keys), rowsOf(c.o, c.values), dState, {1.0f, whole, nullptr});
@@ -213,35 +241,38 @@ template <class dtype> DEVICE void gatedDeltaBackward(const gatedDeltaBackwardAr
   EACH_ROW(place, a.batch * a.keyHeads) {
     const i64 batch = place / a.keyHeads, keyHead = place % a.keyHeads;
     for (i64 n = a.chunks - 1; n >= 0; n--) {
-      Chunk c = chunkOf(a, batch, 0, keyHead, n);
-      if (c.len == 0) continue;
-      EACH_COLUMN(at, c.len * c.keys) c.allDq[at] = c.allDk[at] = 0.0f;
-      for (c.head = keyHead * group; c.head < (keyHead + 1) * group; c.head++) {
-        const i64 own = batch * a.valueHeads + c.head;
-        const float* state = a.states + (own * a.chunks + n) * size;
-        read(a, c, state);
-        EACH_COLUMN(at, c.len * c.values) {
-          c.o[at] = get(a.dO, placeIn(c, at / c.values, a.valueHeads, c.head, c.values) + at % c.values);
-        }
-        __syncthreads();
-        retreat(c, state, a.dState + own * size);
-        EACH_COLUMN(i, c.len) {
-          a.dg[placeIn(c, i, a.valueHeads, c.head, 1)] = c.sums[i];
-          put(a.dbeta, placeIn(c, i, a.valueHeads, c.head, 1), c.betas[i]);
-        }
-        EACH_COLUMN(at, c.len * c.values) {
-          put(a.dv, placeIn(c, at / c.values, a.valueHeads, c.head, c.values) + at % c.values, c.y[at]);
+      const Chunk all = chunkOf(a, batch, 0, keyHead, n);
+      for (int end = all.len; end > 0;) {
+        Chunk c = partUpTo(a, all, end);
+        end -= c.len;
+        EACH_COLUMN(at, c.len * c.keys) c.allDq[at] = c.allDk[at] = 0.0f;
+        for (c.head = keyHead * group; c.head < (keyHead + 1) * group; c.head++) {
+          const i64 own = batch * a.valueHeads + c.head;
+          const float* state = a.states + (own * a.chunks + n) * size;
+          read(a, c, state);
+          EACH_COLUMN(at, c.len * c.values) {
+            c.o[at] = get(a.dO, placeIn(c, at / c.values, a.valueHeads, c.head, c.values) + at % c.values);
+          }
+          __syncthreads();
+          retreat(c, state, a.dState + own * size);
+          EACH_COLUMN(i, c.len) {
+            a.dg[placeIn(c, i, a.valueHeads, c.head, 1)] = c.sums[i];
+            put(a.dbeta, placeIn(c, i, a.valueHeads, c.head, 1), c.betas[i]);
+          }
+          EACH_COLUMN(at, c.len * c.values) {
+            put(a.dv, placeIn(c, at / c.values, a.valueHeads, c.head, c.values) + at % c.values, c.y[at]);
+          }
+          EACH_COLUMN(at, c.len * c.keys) {
+            c.allDq[at] += c.dq[at];
+            c.allDk[at] += c.dk[at] + c.dkColumn[at];
+          }
+          __syncthreads();
         }
         EACH_COLUMN(at, c.len * c.keys) {
-          c.allDq[at] += c.dq[at];
-          c.allDk[at] += c.dk[at] + c.dkColumn[at];
+          const i64 to = placeIn(c, at / c.keys, a.keyHeads, keyHead, c.keys) + at % c.keys;
+          put(a.dq, to, a.scale * c.allDq[at]);
+          put(a.dk, to, c.allDk[at]);
         }
-        __syncthreads();
-      }
-      EACH_COLUMN(at, c.len * c.keys) {
-        const i64 to = placeIn(c, at / c.keys, a.keyHeads, keyHead, c.keys) + at % c.keys;
-        put(a.dq, to, a.scale * c.allDq[at]);
-        put(a.dk, to, c.allDk[at]);
       }
     }
   }

@@ -19,11 +19,11 @@ DEVICE void attentionTiles(const attentionArgs<dtype>& a) {
     const int head = (int)(block % planes % a.heads), batch = (int)(block % planes / a.heads);
     const int kvHead = head / (int)(a.heads / a.kvHeads), first = (int)(tiles - 1 - block / planes) * ROWS;
     const int own = first + warpOf() * OWN, end = endOfKeys(a, first + ROWS - 1);
-    const Span span = keysOf(a, own, OWN);
+    const Span span = keysOf(a, batch, own, OWN);
     const auto q = rowsOf(a.q + batch * a.seqQ * a.strideQ + head * a.headDim, a.strideQ, a.seqQ, a.headDim);
     const auto k = rowsOf(a.k + batch * a.seqK * a.strideK + kvHead * a.headDim, a.strideK, a.seqK, a.headDim);
     const auto v = rowsOf(a.v + batch * a.seqK * a.strideV + kvHead * a.valueDim, a.strideV, a.seqK, a.valueDim);
-    int key = beginOfKeys(a, first) / KEYS * KEYS;
+    int key = beginOfKeys(a, batch, first) / KEYS * KEYS;
     __syncthreads(); // all have read the tiles of the block before
     loadTile<KEY_DIM, ROWS>(queries, q, first);
     if (key < end) {

@@ -28,13 +28,13 @@ DEVICE void attentionQueryGradients(const attentionBackwardArgs<dtype>& a) {
     const int head = (int)(block % planes % a.heads), batch = (int)(block % planes / a.heads);
     const int kvHead = head / (int)(a.heads / a.kvHeads), first = (int)(tiles - 1 - block / planes) * ROWS;
     const int own = first + warpOf() * OWN, end = endOfKeys(a, first + ROWS - 1);
-    const Span span = keysOf(a, own, OWN);
+    const Span span = keysOf(a, batch, own, OWN);
     const auto q = rowsOf(a.q + batch * a.seqQ * a.strideQ + head * a.headDim, a.strideQ, a.seqQ, a.headDim);
     const auto k = rowsOf(a.k + batch * a.seqK * a.strideK + kvHead * a.headDim, a.strideK, a.seqK, a.headDim);
     const auto v = rowsOf(a.v + batch * a.seqK * a.strideV + kvHead * a.valueDim, a.strideV, a.seqK, a.valueDim);
     const i64 outsOfHead = (batch * a.seqQ * a.heads + head) * a.valueDim, outStride = a.heads * a.valueDim;
     const auto dO = rowsOf(a.dO + outsOfHead, outStride, a.seqQ, a.valueDim);
-    int key = beginOfKeys(a, first) / KEYS * KEYS;
+    int key = beginOfKeys(a, batch, first) / KEYS * KEYS;
     __syncthreads(); // all have read the tiles of the block before
     loadTile<KEY_DIM, ROWS>(queries, q, first);
     loadTile<VALUE_DIM, ROWS>(outs, dO, first);
@@ -139,9 +139,9 @@ DEVICE void attentionKeyGradients(const attentionBackwardArgs<dtype>& a) {
     const int kvHead = (int)(block % planes % a.kvHeads), batch = (int)(block % planes / a.kvHeads);
     const int group = (int)(a.heads / a.kvHeads);
     const int first = (int)(block / planes) * KEYS, own = first + warpOf() * OWN;
-    const int begin = beginOfQueries(a, first), end = endOfQueries(a, first + KEYS - 1);
+    const int begin = beginOfQueries(a, first), end = endOfQueries(a, batch, first + KEYS - 1);
     const int endOfHeads = begin < end ? (kvHead + 1) * group : kvHead * group;
-    const Span span = queriesOf(a, own, OWN);
+    const Span span = queriesOf(a, batch, own, OWN);
     const auto load = [&](int stage, int head, int query) {
       const auto q = rowsOf(a.q + batch * a.seqQ * a.strideQ + head * a.headDim, a.strideQ, a.seqQ, a.headDim);
       const i64 outStride = a.heads * a.valueDim;

@@ -1,8 +1,11 @@
 // Which queries see which keys: those of an interval, of which a mask may hide some. Sequences are shorter than 2^31.
 
-/** The keys that a query may see lie from here on. */
-template <class A> DEVICE int beginOfKeys(const A& a, i64 query) {
-  const i64 key = a.window == 0 ? 0 : query + a.seqK - a.seqQ - a.window + 1;
+/** The first key of the document of a query, which is there. */
+template <class A> DEVICE i64 beginOfDocument(const A& a, i64 batch, i64 query) { return a.starts[batch * a.seqQ + query]; }
+/** The keys that a query may see lie from here on; those of a query that is not there are those of the last. */
+template <class A> DEVICE int beginOfKeys(const A& a, i64 batch, i64 query) {
+  i64 key = a.window == 0 ? 0 : query + a.seqK - a.seqQ - a.window + 1;
+  if (a.starts && a.seqQ > 0) key = Max()(key, beginOfDocument(a, batch, query < a.seqQ ? query : a.seqQ - 1));
   return key < 0 ? 0 : (int)key;
 }
 /** And end here; those of a query that is not there are those of the last. */
@@ -16,9 +19,17 @@ template <class A> DEVICE int beginOfQueries(const A& a, i64 key) {
   return query < 0 ? 0 : (int)query;
 }
 /** And end here; those of a key that is not there are those of the last. */
-template <class A> DEVICE int endOfQueries(const A& a, i64 key) {
-  const i64 end = (key < a.seqK ? key : a.seqK - 1) + a.window - (a.seqK - a.seqQ);
-  return (int)(a.window == 0 || end > a.seqQ ? a.seqQ : end);
+template <class A> DEVICE int endOfQueries(const A& a, i64 batch, i64 key) {
+  const i64 last = key < a.seqK ? key : a.seqK - 1, ofWindow = last + a.window - (a.seqK - a.seqQ);
+  i64 end = a.window == 0 || ofWindow > a.seqQ ? a.seqQ : ofWindow;
+  if (!a.starts) return (int)end;
+  // Documents begin in ascending order: the first query whose document begins behind the key is found by halves.
+  for (i64 from = 0; from < end;) {
+    const i64 middle = (from + end) / 2;
+    if (beginOfDocument(a, batch, middle) > last) end = middle;
+    else from = middle + 1;
+  }
+  return (int)end;
 }
 template <class A> DEVICE bool hasMask(const A& a) { return a.keyMask && a.maskRows != 0; }
 /** Whether a mask lets a query see a key; both are there. */
@@ -27,7 +38,7 @@ template <class A> DEVICE bool isUnmasked(const A& a, i64 batch, i64 query, i64 
 }
 /** Whether a query may see a key. */
 template <class A> DEVICE bool isSeen(const A& a, i64 batch, i64 query, i64 key) {
-  if (query >= a.seqQ || key < beginOfKeys(a, query) || key >= endOfKeys(a, query)) return false;
+  if (query >= a.seqQ || key < beginOfKeys(a, batch, query) || key >= endOfKeys(a, query)) return false;
   return !hasMask(a) || isUnmasked(a, batch, query, key);
 }
 /**
@@ -39,13 +50,14 @@ struct Span {
   DEVICE_METHOD bool has(int first, int count) const { return first < to && first + count > from; }
   DEVICE_METHOD bool isOpen(int first, int count) const { return first >= openFrom && first + count <= openTo; }
 };
-template <class A> DEVICE Span keysOf(const A& a, i64 query, int count) {
+template <class A> DEVICE Span keysOf(const A& a, i64 batch, i64 query, int count) {
   const bool isClosed = hasMask(a) || query + count > a.seqQ;
   const i64 last = query + count - 1;
-  return {beginOfKeys(a, query), endOfKeys(a, last), beginOfKeys(a, last), isClosed ? 0 : endOfKeys(a, query)};
+  return {beginOfKeys(a, batch, query), endOfKeys(a, last), beginOfKeys(a, batch, last), isClosed ? 0 : endOfKeys(a, query)};
 }
-template <class A> DEVICE Span queriesOf(const A& a, i64 key, int count) {
+template <class A> DEVICE Span queriesOf(const A& a, i64 batch, i64 key, int count) {
   const bool isClosed = hasMask(a) || key + count > a.seqK;
   const i64 last = key + count - 1;
-  return {beginOfQueries(a, key), endOfQueries(a, last), beginOfQueries(a, last), isClosed ? 0 : endOfQueries(a, key)};
+  const int openTo = isClosed ? 0 : endOfQueries(a, batch, key);
+  return {beginOfQueries(a, key), endOfQueries(a, batch, last), beginOfQueries(a, last), openTo};
 }

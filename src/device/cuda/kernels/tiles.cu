@@ -153,8 +153,8 @@ DEVICE u32 seenPairs(const A& a, int batch, int query, int key) {
   for (int h = 0; h < 2; h++) {
     const int row = (ROWS_ARE_KEYS ? key : query) + ownRow() + 8 * h, first = ROWS_ARE_KEYS ? query : key;
     if (row >= (ROWS_ARE_KEYS ? a.seqK : a.seqQ)) continue;
-    const int from = (ROWS_ARE_KEYS ? beginOfQueries(a, row) : beginOfKeys(a, row)) - first;
-    const int to = (ROWS_ARE_KEYS ? endOfQueries(a, row) : endOfKeys(a, row)) - first;
+    const int from = (ROWS_ARE_KEYS ? beginOfQueries(a, row) : beginOfKeys(a, batch, row)) - first;
+    const int to = (ROWS_ARE_KEYS ? endOfQueries(a, batch, row) : endOfKeys(a, row)) - first;
 #pragma unroll
     for (int i = 0; i < COLS / 4; i++) {
       const int col = i / 2 * 8 + ownColumn() + i % 2;

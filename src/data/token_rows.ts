@@ -1,0 +1,138 @@
+/**
+ * Rows of tokens, made of a stream that is cut anywhere or of samples that stay apart. Which rows a step takes is left to
+ * `sampler.ts`.
+ *
+ * @module
+ */
+import { ArgumentError } from "../errors.ts";
+import type { MicroBatch } from "./micro_batch.ts";
+import type { TokenStream } from "./packing.ts";
+import { documentsOf, type PartStream } from "./samples/documents_of.ts";
+import { type Packing, type RowPart, Rows } from "./samples/rows.ts";
+import { IGNORED, type SampleStream, type TokenSample } from "./samples/sample.ts";
+
+/** Rows, read by number. */
+export interface TokenRows {
+  /** How samples became rows. */
+  readonly packing: Packing;
+  /** Changes with the tokens: hexadecimal. */
+  readonly fingerprint: string;
+  /** Number of whole rows. */
+  readonly numRows: number;
+  /** Whether a last row follows that is shorter, which training leaves out. */
+  readonly hasRest: boolean;
+  /** What was planned, where samples stay apart. */
+  readonly rows?: Rows;
+  /** Tokens of a row, where a row of a micro-batch is as long as its longest. @default all are of the sequence length */
+  readonly lengthOf?: (row: number) => number;
+  /** Reads rows; those of the number {@link numRows} are the rest. */
+  load(rows: readonly number[]): Promise<MicroBatch>;
+}
+
+/**
+ * Rows of tokens or samples.
+ *
+ * @param padTo tokens of every row, with `none`. @default the longest row of a micro-batch
+ * @throws {ArgumentError} if there is not enough for one row, or documents are to be kept apart whose ends are not known
+ * @throws {CheckpointError} if a file of tokens is damaged
+ */
+export function rowsOf(
+  source: TokenStream | SampleStream,
+  sequenceLength: number,
+  packing: Packing,
+  padTo?: number,
+): TokenRows {
+  if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {
+    throw new ArgumentError(`sequenceLength must be an integer from 1, got ${sequenceLength}`);
+  }
+  const isSamples = "lengthOf" in source;
+  if (packing !== "wrapped") {
+    return packedRows(isSamples ? source : documentsOf(source), sequenceLength, packing, padTo);
+  }
+  if (!isSamples) return wrappedRows(source, sequenceLength);
+  const other = "use 'none', 'bfd' or 'bfd-split', or pack tokens";
+  throw new ArgumentError(`Cannot pack samples by 'wrapped', which would train on what they leave out: ${other}`);
+}
+
+/** Windows of a stream, labeled with the tokens that follow; the last token is only predicted. */
+function wrappedRows(tokens: TokenStream, sequenceLength: number): TokenRows {
+  const numRows = Math.floor((tokens.length - 1) / sequenceLength);
+  if (numRows < 1) {
+    throw new ArgumentError(
+      `One sample of sequenceLength ${sequenceLength} takes ${sequenceLength + 1} tokens, ` +
+        `got ${tokens.length} in all: use more text or shorter samples`,
+    );
+  }
+  const rest = (tokens.length - 1) % sequenceLength;
+  return {
+    packing: "wrapped",
+    fingerprint: tokens.fingerprint,
+    numRows,
+    hasRest: rest > 0,
+    async load(rows) {
+      const seq = rows.includes(numRows) ? rest : sequenceLength;
+      const inputIds = new Int32Array(rows.length * seq);
+      const labels = new Int32Array(rows.length * seq);
+      const window = new Int32Array(seq + 1);
+      for (const [i, row] of rows.entries()) {
+        await tokens.read(row * sequenceLength, window);
+        inputIds.set(window.subarray(0, seq), i * seq);
+        labels.set(window.subarray(1), i * seq);
+      }
+      return { inputIds, labels, batch: rows.length, seq };
+    },
+  };
+}
+
+/** Rows of samples that stay apart, filled up with padding. */
+function packedRows(
+  samples: SampleStream | PartStream,
+  sequenceLength: number,
+  packing: Exclude<Packing, "wrapped">,
+  padTo: number | undefined,
+): TokenRows {
+  const rows = new Rows(samples.length, (sample) => samples.lengthOf(sample), sequenceLength, packing);
+  if (rows.numRows < 1) throw new ArgumentError(`There are no tokens in ${samples.length} samples: give some`);
+  const isAlone = packing === "none";
+  return {
+    packing,
+    fingerprint: samples.fingerprint,
+    numRows: rows.numRows,
+    hasRest: false,
+    rows,
+    ...isAlone ? { lengthOf: (row: number) => rows.lengthOf(row) } : {},
+    async load(numbers) {
+      const parts = numbers.map((row) => rows.partsOf(row));
+      const lengths = Int32Array.from(parts, (list) => list.reduce((sum, { length }) => sum + length, 0));
+      const [batch, seq] = [numbers.length, isAlone ? padTo ?? Math.max(...lengths) : sequenceLength];
+      // Padding is id 0, whose scores count for nothing and which no other token sees.
+      const inputIds = new Int32Array(batch * seq);
+      const labels = new Int32Array(batch * seq).fill(IGNORED);
+      const documentStarts = new Int32Array(batch * seq);
+      for (const [i, list] of parts.entries()) {
+        let place = 0;
+        for (const part of list) {
+          const begin = i * seq + place;
+          const { ids, labels: own } = await readPart(samples, part);
+          inputIds.set(ids, begin);
+          // A token's label says what comes after it; the first token of a part follows none.
+          labels.set(own.subarray(1), begin);
+          documentStarts.fill(place, begin, begin + part.length);
+          place += part.length;
+        }
+        documentStarts.fill(place, i * seq + place, (i + 1) * seq);
+      }
+      return { inputIds, labels, batch, seq, lengths, ...isAlone ? {} : { documentStarts } };
+    },
+  };
+}
+
+/** Reads what lies in a row of a sample. */
+async function readPart(
+  samples: SampleStream | PartStream,
+  { sample, start, length }: RowPart,
+): Promise<TokenSample> {
+  if ("readPart" in samples) return await samples.readPart(sample, start, length);
+  const { ids, labels } = await samples.read(sample);
+  return { ids: ids.subarray(start, start + length), labels: labels.subarray(start, start + length) };
+}
