@@ -93,6 +93,10 @@ const commands: Readonly<Record<string, Command>> = {
     does: "make a Hugging Face folder of a checkpoint",
     run: async (argv) => await (await import("./merge.ts")).merge(argv),
   },
+  export: {
+    does: "write a model for llama.cpp (GGUF), or as a folder in another dtype",
+    run: async (argv) => await (await import("./export.ts")).exportModel(argv),
+  },
   reshard: {
     does: "rewrite a checkpoint for another number of ranks",
     run: async (argv) => await (await import("./reshard.ts")).reshard(argv),

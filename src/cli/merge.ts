@@ -5,21 +5,15 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { companionsOf } from "../checkpoint/format/companions.ts";
-import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/format/hf_index.ts";
 import { MAX_SHARD_BYTES } from "../checkpoint/hugging_face/save.ts";
 import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
-import { openDevice } from "../device/registry.ts";
-import { bfloat16, float32 } from "../dtype.ts";
-import { ConfigError } from "../errors.ts";
-import { buildModel } from "../models/registry.ts";
-import { pathExists, pathKind } from "../runtime/files.ts";
-import { readHfConfig } from "../train/open_model.ts";
+import { dtypeFrom } from "../dtype.ts";
 import { formatBytes } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
+import { requireWithoutWeights, withStoredModel } from "./stored_model.ts";
 
 const SECTIONS = [section(
   "merge",
@@ -28,14 +22,11 @@ const SECTIONS = [section(
     modelConfig: z.string().optional().describe(
       "config.json of the model, or its folder; the checkpoint's own unless given",
     ),
-    dtype: z.enum(["float32", "bfloat16"]).default("float32").describe("What weights are written in"),
+    dtype: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe("What weights are written in"),
     maxShardBytes: z.int().positive().default(MAX_SHARD_BYTES).describe("Most bytes of tensors in one file"),
     overwrite: z.boolean().default(false).describe("Write over the weights that are in the folder"),
   }),
 )] as const;
-
-/** Bytes of memory for a model without values. */
-const MODEL_BYTES = 2 ** 24;
 
 /**
  * Writes the folder.
@@ -57,23 +48,10 @@ export async function merge(argv: readonly string[]): Promise<number> {
   });
   requirePlaces(places, ["checkpoint", "folder"]);
   const [from, to] = places;
-  if (!overwrite && [SINGLE_FILE, INDEX_FILE].some((name) => pathExists(`${to}/${name}`))) {
-    const expected = "a folder without weights, or --overwrite to write over them";
-    throw new ConfigError([{ path: "folder", expected, got: `'${to}', which has some` }]);
-  }
-  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: MODEL_BYTES });
-  try {
-    const hfConfig = await readHfConfig(modelConfig ?? from);
-    // A module of one's own is saved with an empty config.
-    const model = Object.keys(hfConfig).length === 0 ? undefined : buildModel(device, hfConfig);
-    if (model !== undefined && modelConfig !== undefined && pathKind(modelConfig) === "directory") {
-      model.companions = companionsOf(modelConfig);
-    }
-    const options = { dtype: dtype === "float32" ? float32 : bfloat16, maxShardBytes };
-    const bytes = await mergeCheckpoint(from, to, model, options);
+  if (!overwrite) requireWithoutWeights(to, "folder");
+  return await withStoredModel(from, modelConfig, async (model) => {
+    const bytes = await mergeCheckpoint(from, to, model, { dtype: dtypeFrom(dtype), maxShardBytes });
     process.stdout.write(`Wrote ${formatBytes(bytes)} of weights to '${to}'\n`);
     return 0;
-  } finally {
-    device.dispose();
-  }
+  });
 }

@@ -80,7 +80,7 @@ export async function loadHfWeights(
     if (broadcastFromRank0 && ranks.rank > 0) return undefined;
     refuseAdapter(directory);
     const weights = opened.use(await openHfWeights(directory));
-    return await check(model, weights, broadcastFromRank0 ? ALONE : ranks);
+    return await checkWeights(model, weights, broadcastFromRank0 ? ALONE : ranks);
   });
   const texts = broadcastFromRank0 ? ranks.exchangeText(own?.text ?? "", "what is stored") : [own?.text];
   const found = at(texts, 0, "text of rank") ?? "";
@@ -135,6 +135,8 @@ interface HfPart extends FullTensorPart {
 
 /** What a rank that reads knows of a directory. */
 interface Checked {
+  /** The tensors that the directory has of the model. */
+  readonly tensors: readonly DirectoryTensor[];
   /** The stored tensor that a model's tensor is. */
   readonly stored: (name: string) => StoredTensor;
   /** A {@link StoredNames}, as JSON. */
@@ -156,8 +158,12 @@ function placedIn({ name, shape, box }: DirectoryTensor, stored: Box, directory:
   return { offsets: box.offsets.map((offset, dim) => offset + at(stored.offsets, dim, "offset")), sizes: stored.sizes };
 }
 
-/** Checks names, shapes, dtypes and second copies. */
-async function check(model: SavableModel, weights: HfWeights, ranks: Ranks): Promise<Checked> {
+/**
+ * Checks names, shapes, dtypes and second copies.
+ *
+ * @throws {CheckpointError} listing all that does not fit
+ */
+export async function checkWeights(model: SavableModel, weights: HfWeights, ranks: Ranks): Promise<Checked> {
   const { found, copies, ignored, undivided } = nameTensors(model, weights.tensors);
   const tensors = directoryTensorsOf(model, undivided);
   const problems: string[] = [];
@@ -178,7 +184,7 @@ async function check(model: SavableModel, weights: HfWeights, ranks: Ranks): Pro
   const stored = (name: string): StoredTensor => found.get(name) ?? weights.get(name);
   const boxes = tensors.map(({ name }) => stored(name).parts.map(({ box }) => box));
   const names: StoredNames = { ignored: [...copies.map(({ copy }) => copy.name), ...ignored], undivided, boxes };
-  return { stored, text: JSON.stringify(names), files: weights.fileNames };
+  return { tensors, stored, text: JSON.stringify(names), files: weights.fileNames };
 }
 
 /** Whether two tensors have equal bytes; each rank compares its part of them. */
