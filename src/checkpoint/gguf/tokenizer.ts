@@ -64,7 +64,6 @@ function byteLevelKeys(files: TokenizerFiles, context: TokenizerContext): Tokeni
         `and this one has the normalizer ${JSON.stringify(others[0])}`,
     );
   }
-  if (context.pre !== undefined && context.pre === "") throw new UnsupportedError("--pre must be a name, got none");
   const pre = context.pre ??
     preTokenizerName(files.preTokenizer ?? { type: "none" }, files.ignoresMerges, files.file);
   const { tokens, kinds } = tokenTable(files, context, (content) => content);
@@ -115,8 +114,8 @@ function commonKeys(files: TokenizerFiles, context: TokenizerContext): readonly 
     ["tokenizer.ggml.add_eos_token", bool(adds.eos)],
     ...others.length === 0 ? [] : [["tokenizer.chat_templates", { type: "strings", value: others }] as const],
     ...[...files.chatTemplates].map(([name, template]) => {
-      return [name === "default" ? "tokenizer.chat_template" : `tokenizer.chat_template.${name}`, string(template)];
-    }).map(([key, value]) => [String(key), string(String(value))] as const),
+      return [`tokenizer.chat_template${name === "default" ? "" : `.${name}`}`, string(template)] as const;
+    }),
   ];
 }
 

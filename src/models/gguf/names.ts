@@ -26,6 +26,9 @@ export interface FamilyNames {
 /** What ggml computes with in float32 alone. */
 const EXACT: ReadonlySet<string> = new Set(["ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd"]);
 
+/** What is a matrix of one row here, and a vector in ggml. */
+const VECTORS: ReadonlySet<string> = new Set(["ffn_gate_inp_shexp"]);
+
 /** All experts' gates and projections up, one half after the other in each expert's rows. */
 const FUSED_EXPERTS = /^mlp\.experts\.gate_up_proj$/;
 
@@ -61,6 +64,7 @@ function one(
   { stem, full }: { readonly stem: string; readonly full: string },
 ): PlannedTensor {
   const exact = shape.length === 1 || EXACT.has(stem) || full.endsWith("_norm.weight");
+  const flat = VECTORS.has(stem) ? [numelOf(shape)] : shape;
   const numHeads = Object.hasOwn(heads, stem) ? heads[stem] : undefined;
   if (transposed.includes(stem) && shape.length === 2) {
     return { name: full, shape: [...shape].reverse(), exact, source: { kind: "transposed", fqn } };
@@ -68,7 +72,7 @@ function one(
   const runs = numHeads === undefined
     ? (): Iterable<ElementRun> => [{ start: 0, length: numelOf(shape) }]
     : (): Iterable<ElementRun> => interleavedRows(shape, numHeads);
-  return { name: full, shape, exact, source: { kind: "runs", fqn, runs } };
+  return { name: full, shape: flat, exact, source: { kind: "runs", fqn, runs } };
 }
 
 /** Rows of heads, those of a head's halves in turns: 0, d/2, 1, d/2 + 1 … */
