@@ -4,7 +4,9 @@
  * @module
  */
 import { at } from "../../at.ts";
+import { lockFolder } from "../../comm/control/folder_lock.ts";
 import { InternalError } from "../../errors.ts";
+import { absolutePath, listDirectory, removeQuietly } from "../../runtime/files.ts";
 import { numelOf } from "../../shape.ts";
 import { type ModelValues, openModelValues } from "../offline/model_values.ts";
 import type { SavableModel } from "../state_dict/state_dict.ts";
@@ -43,13 +45,18 @@ export interface GgufExported {
  * Writes the file: vectors, norms and routers in float32, all else as asked for.
  *
  * @throws {CheckpointError} if the checkpoint does not fit the model, or is damaged
- * @throws {FileError} if a file cannot be read or written; what was at `to` is then as it was
+ * @throws {FileError} if a file cannot be read or written, or another process writes this one; what was at `to` is then as it was
  * @throws {NonFiniteError} for weights that the encoding cannot hold
  */
 export async function exportGguf(
   { from, to, model, plan, encoding, tokenizer }: GgufExport,
 ): Promise<GgufExported> {
+  const path = absolutePath(to);
+  const end = path.lastIndexOf("/");
+  const [folder, file] = [path.slice(0, end) || "/", path.slice(end + 1)];
+  using _lock = await lockFolder(folder, { file: `${folder}/.${file}.lock`, removesEmpty: true });
   using values = await openModelValues(from, model);
+  removeLeftovers(folder, file);
   const unblocked: string[] = [];
   const specs = plan.tensors.map((tensor): GgufTensorSpec => {
     const { name, shape, exact } = tensor;
@@ -69,6 +76,14 @@ export async function exportGguf(
     for (const piece of piecesOf(values, tensor)) yield encoding.encode(piece, name);
   });
   return { byteLength, tensors: specs.length, unblocked };
+}
+
+/** Removes what exports of the same name left behind that were killed: nobody else writes it now. */
+function removeLeftovers(folder: string, file: string): void {
+  for (const name of listDirectory(folder)) {
+    const isOwn = name.startsWith(`.${file}.`) && /^\d+\.partial$/.test(name.slice(file.length + 2));
+    if (isOwn) removeQuietly(`${folder}/${name}`);
+  }
 }
 
 /** The values of a tensor, piece by piece, each of whole blocks. */
