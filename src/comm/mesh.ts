@@ -1,6 +1,6 @@
 /**
- * Named axes over the ranks of a group: a grid in row-major order, of which each axis through a rank is a group of its
- * own. Says who is where; what an axis is for, its user knows.
+ * A grid of ranks in row-major order with named axes. Each axis through a rank is a group of its own; the mesh gives it no
+ * meaning.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { ProcessGroup } from "./process_group.ts";
 /** Length of each axis, outermost first, e.g. `{ replicate: 2, shard: 4 }`. */
 export type MeshShape = Readonly<Record<string, number>>;
 
-/** An axis of a mesh that has others too. */
+/** An axis of a mesh with several axes. */
 export interface MeshAxis {
   /** The mesh. */
   readonly mesh: DeviceMesh;
@@ -49,7 +49,7 @@ export class DeviceMesh {
     this.#groups = groups;
   }
 
-  /** The ranks that differ from this one on that axis only. @throws {ArgumentError} if there is no such axis */
+  /** The group of the ranks that differ from this one on axis `name` only. @throws {ArgumentError} if there is no such axis */
   axis(name: string): ProcessGroup {
     const group = this.#groups.get(name);
     if (group === undefined) {
@@ -59,12 +59,12 @@ export class DeviceMesh {
   }
 }
 
-/** The meshes over each group, by axes and lengths. */
+/** The meshes over each group, by names and lengths of axes. */
 const MESHES: WeakMap<ProcessGroup, Map<string, DeviceMesh>> = new WeakMap();
 
 /**
- * Lays a grid over a group. Collective: every rank gives the same shape. Equal meshes are one: a call with the same group, names and
- * lengths gives the mesh of the first call, unless one of its groups was disposed since.
+ * Lays a grid over a group. Collective: every rank gives the same shape. A second call with the same group, names and
+ * lengths returns the mesh of the first, unless one of its groups was disposed since.
  *
  * @param group all ranks of the grid
  * @param shape length of each axis, outermost first; the product is the group's size
@@ -96,7 +96,7 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
   if (before !== undefined && names.every((axis) => !before.axis(axis).disposed)) return before;
   const groups = new Map<string, ProcessGroup>();
   const mesh = new DeviceMesh(group, shape, groups);
-  // Groups that were made go where a later one cannot be.
+  // If a later group cannot be made, those made before are disposed.
   using made = new DisposableStack();
   let stride = group.size;
   for (const [i, axis] of names.entries()) {
@@ -104,7 +104,7 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
     stride /= length;
     const first = group.rank - at(mesh.coordinate, i, "axis") * stride;
     const line = Array.from({ length }, (_, place) => first + place * stride);
-    // An axis over all ranks is the group itself: no memory of its own.
+    // An axis over all ranks is the group itself, and takes no memory.
     groups.set(axis, length === group.size ? group : made.use(group.split(line, axis, { mesh, axis })));
   }
   made.move();

@@ -75,7 +75,6 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly shard: ShardLayout;
   readonly flatShard: FlatShard;
   readonly reducer: GradientReducer;
-  readonly runOffset: number;
   /** Where values are computed with, if not where they are. */
   readonly computeView: ComputeView | undefined;
   readonly normReducer = undefined;
@@ -105,7 +104,6 @@ export class ReplicatedStorage implements ParameterStorage {
     this.reducer = reducer;
     this.#values = parameter.storage;
     this.shard = this.#values.shard;
-    this.runOffset = this.#values.runOffset;
     this.#copy = paramDtype === float32 ? undefined : new ComputeCopy(parameter, paramDtype);
     this.flatShard = this.#copy ?? this.#values.flatShard;
     this.sink = new GradientSlot({

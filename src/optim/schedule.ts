@@ -5,12 +5,15 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { PortableMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
+import { valueText } from "../words.ts";
 
 /** A factor on the learning rate, by step. */
 export interface Schedule {
-  /** The schedule's name and options, by which checkpoints tell it from others. */
+  /** The schedule's name and options. A checkpoint keeps it, so that a resumed run is compared with it. */
   readonly text: string;
   /**
    * The factor on the learning rate.
@@ -51,7 +54,7 @@ export function scheduleFactor(schedule: Schedule | ScheduleFunction, math: Port
 
 /** How a schedule begins and ends. */
 export interface ScheduleOptions {
-  /** Steps in which the factor grows to 1, the last of which has it. Without any the first step has the factor 1. @default 0 */
+  /** Steps in which the factor grows to 1; the last of them has the factor 1. With 0, the first step has it. @default 0 */
   readonly warmupSteps?: number;
   /** Steps in all. The factor reaches its end right after the last one, so every step has an effect. */
   readonly steps: number;
@@ -59,21 +62,30 @@ export interface ScheduleOptions {
   readonly minRatio?: number;
 }
 
-/** Makes a schedule. `shareAt` gives the share that is left when `progress` of the way from the step with factor 1 to the end is done. */
+/**
+ * Makes a schedule.
+ *
+ * @param shareAt falls from 1 to 0, by the progress from 0 to 1 between the step with factor 1 and the end
+ */
 function schedule(
   name: string,
   options: ScheduleOptions,
   shareAt: (math: PortableMath, progress: number) => number,
 ): Schedule {
+  requireKnownKeys(`make a schedule '${name}'`, options, { warmupSteps: true, steps: true, minRatio: true });
   const { warmupSteps = 0, steps, minRatio = 0 } = options;
   if (!(Number.isInteger(steps) && steps > 0)) {
-    throw new ArgumentError(`Cannot make a schedule of ${steps} steps: give a positive integer`);
+    throw new ArgumentError(`Cannot make a schedule of ${valueText(steps)} steps: give a positive integer`);
   }
   if (!(Number.isInteger(warmupSteps) && warmupSteps >= 0 && warmupSteps <= steps)) {
-    throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${steps} steps: give an integer from 0 to ${steps}`);
+    throw new ArgumentError(
+      `Cannot warm up for ${valueText(warmupSteps)} of ${steps} steps: give an integer from 0 to ${steps}`,
+    );
   }
-  if (!(minRatio >= 0 && minRatio <= 1)) {
-    throw new ArgumentError(`Cannot end a schedule at ${minRatio} of the learning rate: minRatio must be from 0 to 1`);
+  if (!isWithin(minRatio, 0, 1)) {
+    throw new ArgumentError(
+      `Cannot end a schedule at ${valueText(minRatio)} of the learning rate: minRatio must be a number from 0 to 1`,
+    );
   }
   const peak = Math.max(1, warmupSteps);
   return {
