@@ -94,7 +94,7 @@ const commands: Readonly<Record<string, Command>> = {
     run: async (argv) => await (await import("./merge.ts")).merge(argv),
   },
   export: {
-    does: "write a model for llama.cpp (GGUF), or as a folder in another dtype",
+    does: "write a GGUF file for llama.cpp, or a folder in another dtype",
     run: async (argv) => await (await import("./export.ts")).exportModel(argv),
   },
   reshard: {

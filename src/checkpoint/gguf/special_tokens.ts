@@ -15,7 +15,6 @@ const NAMES = {
   unknown: "unk",
   seperator: "sep",
   padding: "pad",
-  cls: "cls",
   mask: "mask",
 } as const;
 
