@@ -294,6 +294,16 @@ describe("tokenizerKeys()", () => {
     const order = ["▁t", "he", "▁the", "sh", "ar", "▁s", "▁sh", "shar", "▁shar"];
     assert.deepEqual([...order].sort((a, b) => scoreOf(b) - scoreOf(a)), order);
     assert.equal(metadata.get("tokenizer.ggml.add_space_prefix")?.value, true);
+    const spaced = (scheme: string) => {
+      const step = { type: "Metaspace", replacement: "▁", prepend_scheme: scheme, split: false };
+      const changed = { ...tokenizer, normalizer: null, pre_tokenizer: step };
+      const keys = tokenizerKeys(read(changed, config), { ...context, vocabSize: tokens.length });
+      return [keys.metadata.get("tokenizer.ggml.add_space_prefix")?.value, keys.notes.join()];
+    };
+    assert.deepEqual(spaced("never"), [false, ""]);
+    const note = "the tokenizer puts no space before a text that begins with one, and llama.cpp does";
+    assert.deepEqual(spaced("always"), [true, note]);
+    assert.match(String(spaced("first")[1]), /nor after a special token, and llama\.cpp does/);
   });
 
   it("takes the file of the chat template, further templates, and all ids that end texts", () => {
@@ -326,6 +336,11 @@ describe("tokenizerKeys()", () => {
     };
     assert.throws(() => keys(odd), /Cannot tell which of llama.cpp's pre-tokenizers .*\\\\w\+.* --pre NAME/);
     assert.equal(keys(odd, { pre: "deepseek-llm" }).metadata.get("tokenizer.ggml.pre")?.value, "deepseek-llm");
+    const [start, ...others] = tokenizer.added_tokens;
+    const { notes } = keys({ added_tokens: [{ ...start, rstrip: true }, ...others] });
+    assert.deepEqual(notes, [
+      "llama.cpp does not take blanks around tokens along, nor look for whole words, as these do: '<|begin|>'",
+    ]);
     assert.throws(() => keys({ normalizer: { type: "Lowercase" } }), /normalizer \{"type":"Lowercase"\}/);
     assert.throws(() => keys({}, { vocabSize: vocabSize - 1 }), /Token '.*' has id \d+, and the model has \d+/);
     assert.throws(() => keys({ model: { type: "Unigram", vocab: [] } }), /its model is Unigram, and only BPE/);

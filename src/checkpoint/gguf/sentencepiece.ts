@@ -63,11 +63,11 @@ export function spacePrefix(
     if (inside !== undefined) refuse(file, `it cuts texts at spaces, and has the token '${inside}'`);
   }
   const scheme = preTokenizer["prepend_scheme"] ?? (preTokenizer["add_prefix_space"] === false ? "never" : "always");
+  if (scheme === "never") return { isAdded: false, notes: [] };
+  const first = scheme === "first" ? ", nor after a special token" : "";
   return {
-    isAdded: scheme !== "never",
-    notes: scheme === "first"
-      ? ["the tokenizer puts a space before a text alone, and llama.cpp also after each special token"]
-      : [],
+    isAdded: true,
+    notes: [`the tokenizer puts no space before a text that begins with one${first}, and llama.cpp does`],
   };
 }
 

@@ -14,6 +14,9 @@ import type { TokenizerFiles } from "./tokenizer_files.ts";
 /** llama.cpp's kinds of tokens. */
 const KIND = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
 
+/** Names of tokens that one line shows. */
+const MOST_SHOWN = 4;
+
 /** What is known of the model besides its tokenizer. */
 export interface TokenizerContext {
   /** Rows of the embedding. */
@@ -77,9 +80,12 @@ function byteLevelKeys(files: TokenizerFiles, context: TokenizerContext): Tokeni
       ["tokenizer.ggml.merges", { type: "strings", value: merges }],
       ...commonKeys(files, context),
     ]),
-    notes: files.normalizers.length === 0
-      ? []
-      : ["the tokenizer normalizes texts to NFC, which llama.cpp does not: give it texts in NFC"],
+    notes: [
+      ...files.normalizers.length === 0
+        ? []
+        : ["the tokenizer normalizes texts to NFC, which llama.cpp does not: give it texts in NFC"],
+      ...addedNotes(files),
+    ],
   };
 }
 
@@ -99,8 +105,17 @@ function sentencePieceKeys(files: TokenizerFiles, context: TokenizerContext): To
       ["tokenizer.ggml.add_space_prefix", bool(space.isAdded)],
       ...commonKeys(files, context),
     ]),
-    notes: space.notes,
+    notes: [...space.notes, ...addedNotes(files)],
   };
+}
+
+/** What llama.cpp does not know of tokens beside the vocabulary. */
+function addedNotes({ added }: TokenizerFiles): readonly string[] {
+  const odd = added.filter((one) => one.lstrip === true || one.rstrip === true || one.single_word === true);
+  if (odd.length === 0) return [];
+  const more = odd.length > MOST_SHOWN ? ` and ${odd.length - MOST_SHOWN} more` : "";
+  const shown = odd.slice(0, MOST_SHOWN).map(({ content }) => `'${content}'`).join(", ");
+  return [`llama.cpp does not take blanks around tokens along, nor look for whole words, as these do: ${shown}${more}`];
 }
 
 /** Ids of special tokens, what is added to each text, and chat templates. */

@@ -15,8 +15,14 @@ const merge = z.union([z.string(), z.tuple([z.string(), z.string()])]);
 const typed = z.looseObject({ type: z.string() });
 
 const schema = z.looseObject({
-  added_tokens: z.array(z.looseObject({ id: z.int().nonnegative(), content: z.string(), special: z.boolean() }))
-    .nullish(),
+  added_tokens: z.array(z.looseObject({
+    id: z.int().nonnegative(),
+    content: z.string(),
+    special: z.boolean(),
+    lstrip: z.boolean().optional(),
+    rstrip: z.boolean().optional(),
+    single_word: z.boolean().optional(),
+  })).nullish(),
   normalizer: z.looseObject({ type: z.string(), normalizers: z.array(typed).optional() }).nullish(),
   pre_tokenizer: preTokenizerSchema,
   post_processor: z.looseObject({ type: z.string(), processors: z.array(typed).optional() }).nullish(),
@@ -41,6 +47,11 @@ export interface AddedToken {
   readonly id: number;
   readonly content: string;
   readonly special: boolean;
+  /** Whether it takes blanks before and behind it along. */
+  readonly lstrip?: boolean | undefined;
+  readonly rstrip?: boolean | undefined;
+  /** Whether it is found between words alone. */
+  readonly single_word?: boolean | undefined;
 }
 
 /** What the files say. */
