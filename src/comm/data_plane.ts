@@ -19,19 +19,17 @@ import type { ControlPlane } from "./control_plane.ts";
 
 /** One collective under way. */
 export interface Work {
-  /** True once it has finished. On CPU planes it has when the call returns. */
-  readonly done: boolean;
   /** Orders all later work of this rank after the collective. */
   wait(): void;
 }
 
 /** A collective that has already finished. */
-export const FINISHED: Work = { done: true, wait(): void {} };
+export const FINISHED: Work = { wait(): void {} };
 
 /** A {@link Work} that ends with everything enqueued so far on the current stream. */
 export function enqueuedWork({ streams }: Device): Work {
   const end = streams.current.record();
-  return { done: end.done, wait: () => streams.current.wait(end) };
+  return { wait: () => streams.current.wait(end) };
 }
 
 /** One rank's slice of a flat array, in elements. */
