@@ -69,7 +69,9 @@ function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
   if (args[0] === "doctor" || args[0] === "estimate") return [...all, "--allow-ffi"];
   if (args[0] === "pull") return [...all, "--allow-write", "--allow-sys=statfs", ...hostPermissions()];
-  if (["tokenizer", "config", "merge", "reshard", "trace"].includes(args[0])) return [...all, "--allow-write"];
+  if (["tokenizer", "config", "merge", "export", "reshard", "trace"].includes(args[0])) {
+    return [...all, "--allow-write"];
+  }
   if (args[0] !== "run" && args[0] !== "launch") return all;
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
   // unless it may run everything.

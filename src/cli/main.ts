@@ -97,6 +97,10 @@ const commands: Readonly<Record<string, Command>> = {
     does: "make a Hugging Face folder of a checkpoint",
     run: async (argv) => await (await import("./merge.ts")).merge(argv),
   },
+  export: {
+    does: "write a GGUF file for llama.cpp, or a folder in another dtype",
+    run: async (argv) => await (await import("./export.ts")).exportModel(argv),
+  },
   reshard: {
     does: "rewrite a checkpoint for another number of ranks",
     run: async (argv) => await (await import("./reshard.ts")).reshard(argv),

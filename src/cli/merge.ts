@@ -7,22 +7,18 @@
 import process from "node:process";
 import * as z from "zod";
 import { mergeLora } from "../adapters/merge.ts";
-import { companionsOf } from "../checkpoint/format/companions.ts";
-import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/format/hf_index.ts";
 import { MAX_SHARD_BYTES, type SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
 import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
-import { openDevice } from "../device/registry.ts";
-import { bfloat16, float32 } from "../dtype.ts";
+import { dtypeFrom } from "../dtype.ts";
 import { ConfigError } from "../errors.ts";
-import { buildModel } from "../models/registry.ts";
-import { pathExists, pathKind } from "../runtime/files.ts";
-import { openModel, readHfConfig } from "../train/open_model.ts";
+import { openModel } from "../train/open_model.ts";
 import { launch } from "../train/run.ts";
 import { formatBytes } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
+import { requireWithoutWeights, withStoredModel } from "./stored_model.ts";
 
 const SECTIONS = [section(
   "merge",
@@ -34,14 +30,11 @@ const SECTIONS = [section(
     adapter: z.string().min(1).optional().describe(
       "Folder of a PEFT adapter: it is merged into the model of the first folder, a Hugging Face folder",
     ),
-    dtype: z.enum(["float32", "bfloat16"]).default("float32").describe("What weights are written in"),
+    dtype: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe("What weights are written in"),
     maxShardBytes: z.int().positive().default(MAX_SHARD_BYTES).describe("Most bytes of tensors in one file"),
     overwrite: z.boolean().default(false).describe("Write over the weights that are in the folder"),
   }),
 )] as const;
-
-/** Bytes of memory for a model without values. */
-const MODEL_BYTES = 2 ** 24;
 
 /**
  * Writes the folder.
@@ -63,11 +56,8 @@ export async function merge(argv: readonly string[]): Promise<number> {
   });
   requirePlaces(places, ["checkpoint", "folder"]);
   const [from, to] = places;
-  if (!overwrite && [SINGLE_FILE, INDEX_FILE].some((name) => pathExists(`${to}/${name}`))) {
-    const expected = "a folder without weights, or --overwrite to write over them";
-    throw new ConfigError([{ path: "folder", expected, got: `'${to}', which has some` }]);
-  }
-  const options = { dtype: dtype === "float32" ? float32 : bfloat16, maxShardBytes };
+  if (!overwrite) requireWithoutWeights(to, "folder");
+  const options = { dtype: dtypeFrom(dtype), maxShardBytes };
   if (adapter !== undefined) {
     if (modelConfig !== undefined) {
       const got = "both: with an adapter the first folder has the model's config";
@@ -75,20 +65,11 @@ export async function merge(argv: readonly string[]): Promise<number> {
     }
     return await mergeAdapter(from, adapter, to, options);
   }
-  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: MODEL_BYTES });
-  try {
-    const hfConfig = await readHfConfig(modelConfig ?? from);
-    // A module of one's own is saved with an empty config.
-    const model = Object.keys(hfConfig).length === 0 ? undefined : buildModel(device, hfConfig);
-    if (model !== undefined && modelConfig !== undefined && pathKind(modelConfig) === "directory") {
-      model.companions = companionsOf(modelConfig);
-    }
+  return await withStoredModel(from, modelConfig, async (model) => {
     const bytes = await mergeCheckpoint(from, to, model, options);
     process.stdout.write(`Wrote ${formatBytes(bytes)} of weights to '${to}'\n`);
     return 0;
-  } finally {
-    device.dispose();
-  }
+  });
 }
 
 /** Merges an adapter into its base model, which this process holds as a whole, in float32. */

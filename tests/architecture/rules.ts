@@ -41,6 +41,7 @@ const places: readonly Place[] = [
   { path: "src/checkpoint/hugging_face/", layer: 6.3, never: foreign },
   { path: "src/checkpoint/sharded/", layer: 6.4, never: foreign },
   { path: "src/checkpoint/offline/", layer: 6.5, never: foreign },
+  { path: "src/checkpoint/gguf/", layer: 6.55, never: foreign },
   { path: "src/checkpoint/", layer: 6.6, never: foreign },
   { path: "src/ddp/", layer: 7, never: foreign },
   { path: "src/fsdp/", layer: 7, never: foreign },

@@ -106,7 +106,7 @@ export async function loadWeights(
   const own = await ranks.together(`read headers of '${directory}'`, async () => {
     if (broadcastFromRank0 && ranks.rank > 0) return undefined;
     const weights = opened.use(await open());
-    return await check(model, weights, broadcastFromRank0 ? ALONE : ranks, what);
+    return await checkWeights(model, weights, broadcastFromRank0 ? ALONE : ranks, what);
   });
   const texts = broadcastFromRank0 ? ranks.exchangeText(own?.text ?? "", "what is stored") : [own?.text];
   const found = at(texts, 0, "text of rank") ?? "";
@@ -161,6 +161,8 @@ interface HfPart extends FullTensorPart {
 
 /** What a rank that reads knows of a directory. */
 interface Checked {
+  /** The tensors that the directory has of the model. */
+  readonly tensors: readonly DirectoryTensor[];
   /** The stored tensor that a model's tensor is. */
   readonly stored: (name: string) => StoredTensor;
   /** A {@link StoredNames}, as JSON. */
@@ -182,8 +184,12 @@ function placedIn({ name, shape, box }: DirectoryTensor, stored: Box, directory:
   return { offsets: box.offsets.map((offset, dim) => offset + at(stored.offsets, dim, "offset")), sizes: stored.sizes };
 }
 
-/** Checks names, shapes, dtypes and second copies. */
-async function check(
+/**
+ * Checks names, shapes, dtypes and second copies.
+ *
+ * @throws {CheckpointError} listing all that does not fit
+ */
+export async function checkWeights(
   model: SavableModel,
   weights: HfWeights,
   ranks: Ranks,
@@ -209,7 +215,7 @@ async function check(
   const stored = (name: string): StoredTensor => found.get(name) ?? weights.get(name);
   const boxes = tensors.map(({ name }) => stored(name).parts.map(({ box }) => box));
   const names: StoredNames = { ignored: [...copies.map(({ copy }) => copy.name), ...ignored], undivided, boxes };
-  return { stored, text: JSON.stringify(names), files: weights.fileNames };
+  return { tensors, stored, text: JSON.stringify(names), files: weights.fileNames };
 }
 
 /** Whether two tensors have equal bytes; each rank compares its part of them. */

@@ -4,20 +4,21 @@
  * @module
  */
 import { lockFolder } from "../../comm/control/folder_lock.ts";
-import { type DType, float32 } from "../../dtype.ts";
+import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { CheckpointError, InternalError } from "../../errors.ts";
 import { replaceFile } from "../../runtime/files.ts";
 import { fullBox, sharedSlices } from "../../tensor/shard_layout.ts";
 import { refuseAdapter } from "../format/adapters.ts";
 import { companionsOf, withMissing, writeCompanions } from "../format/companions.ts";
-import { encodeBfloat16 } from "../format/float_bytes.ts";
+import { encodeBfloat16, encodeFloat16 } from "../format/float_bytes.ts";
 import { INDEX_FILE, planHfShards } from "../format/hf_index.ts";
 import { writeSafetensors } from "../format/safetensors.ts";
 import { configFor, MAX_SHARD_BYTES, render, type SaveHfOptions } from "../hugging_face/save.ts";
-import { tensorsOf, tiedNamesOf } from "../state_dict/savable.ts";
-import { type DirectoryTensor, requireFit, type SavableModel } from "../state_dict/state_dict.ts";
+import { tensorsOf } from "../state_dict/savable.ts";
+import type { DirectoryTensor, SavableModel } from "../state_dict/state_dict.ts";
 import { requireStorable } from "../state_dict/transfer.ts";
-import { openStored, type StoredCheckpoint, valuesOf } from "./stored.ts";
+import { type ModelValues, openModelValues } from "./model_values.ts";
+import { openStored, valuesOf } from "./stored.ts";
 
 /**
  * Writes the weights of a checkpoint so that `transformers` loads them, and the small files that lie beside them.
@@ -27,7 +28,7 @@ import { openStored, type StoredCheckpoint, valuesOf } from "./stored.ts";
  * @returns bytes of tensors written
  * @throws {CheckpointError} if the checkpoint does not fit the model, or is damaged
  * @throws {FileError} if a file cannot be read or written
- * @throws {UnsupportedError} for other dtypes than float32 and bfloat16
+ * @throws {UnsupportedError} for other dtypes than float32, bfloat16 and float16
  */
 export async function mergeCheckpoint(
   from: string,
@@ -39,12 +40,8 @@ export async function mergeCheckpoint(
   refuseAdapter(from);
   // Read before anything is written: the new folder may lie in the checkpoint's.
   const companions = withMissing(model?.companions, companionsOf(from)).read();
-  using stored = await openStored(from);
-  const tensors: ReadonlyMap<string, MergedTensor> = model === undefined
-    ? new Map([...stored.model].map(([name, { shape }]) => {
-      return [name, { name, shape, part: { fqn: name, shape }, box: fullBox(shape) }];
-    }))
-    : tensorsIn(stored, model);
+  using source = model === undefined ? await namedAsStored(from) : await namedAs(from, model);
+  const { tensors, read } = source;
   const { shards, index, totalBytes } = planHfShards(
     [...tensors.values()].map(({ name, shape }) => ({ name, shape, dtype })),
     maxShardBytes,
@@ -54,7 +51,7 @@ export async function mergeCheckpoint(
     await writeSafetensors(`${to}/${file}`, specs, { format: "pt" }, ({ name }) => {
       const tensor = tensors.get(name);
       if (tensor === undefined) throw new InternalError(`no tensor '${name}' for ${file}`);
-      return bytesOf(stored, tensor, dtype);
+      return bytesOf(read, tensor, dtype);
     });
   }
   if (index !== undefined) replaceFile(`${to}/${INDEX_FILE}`, index);
@@ -64,29 +61,46 @@ export async function mergeCheckpoint(
   return totalBytes;
 }
 
-/** A tensor of the folder, and the stored one that it is a box of. */
+/** A tensor of the folder, and the parameter that it is a box of. */
 interface MergedTensor extends Pick<DirectoryTensor, "name" | "shape" | "box"> {
   readonly part: Pick<DirectoryTensor["part"], "fqn" | "shape">;
 }
 
-/** The tensors of a model's folder, which must be those that are stored. */
-function tensorsIn({ path, model: all }: StoredCheckpoint, model: SavableModel): ReadonlyMap<string, MergedTensor> {
-  const tiedNames = tiedNamesOf(model);
-  const tensors = new Map(tensorsOf(model).map((tensor) => [tensor.name, tensor]));
-  const parts = new Map([...tensors.values()].map(({ part }) => [part.fqn, part.shape]));
-  const found = new Map([...all].filter(([name]) => !tiedNames.has(name) || parts.has(name)));
-  requireFit(parts, found, { where: path, what: "model", codes: [...found.values()].map(({ code }) => code) });
-  return tensors;
+/** What the folder is made of, open for reading. */
+interface Source extends ModelValues {
+  readonly tensors: ReadonlyMap<string, MergedTensor>;
 }
 
-function* bytesOf(stored: StoredCheckpoint, { part, box }: MergedTensor, dtype: DType): Generator<Uint8Array> {
-  const source = stored.model.get(part.fqn);
-  if (source === undefined) throw new CheckpointError(stored.path, "There is no tensor of that name", part.fqn);
+/** The tensors of a model's folder, which must be those that are stored. */
+async function namedAs(from: string, model: SavableModel): Promise<Source> {
+  const values = await openModelValues(from, model);
+  const tensors = new Map(tensorsOf(model).map((tensor) => [tensor.name, tensor]));
+  return { tensors, read: values.read, [Symbol.dispose]: () => values[Symbol.dispose]() };
+}
+
+/** All that is stored, as it is named. */
+async function namedAsStored(from: string): Promise<Source> {
+  const stored = await openStored(from);
+  return {
+    tensors: new Map([...stored.model].map(([name, { shape }]) => {
+      return [name, { name, shape, part: { fqn: name, shape }, box: fullBox(shape) }];
+    })),
+    read: (fqn, start, length) => {
+      const source = stored.model.get(fqn);
+      if (source === undefined) throw new CheckpointError(from, "There is no tensor of that name", fqn);
+      return valuesOf(source, start, length);
+    },
+    [Symbol.dispose]: () => stored[Symbol.dispose](),
+  };
+}
+
+function* bytesOf(read: ModelValues["read"], { part, box }: MergedTensor, dtype: DType): Generator<Uint8Array> {
   for (const { inSecond, length } of sharedSlices(box, fullBox(part.shape))) {
-    for (const values of valuesOf(source, inSecond, length)) {
-      yield dtype === float32
-        ? new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
-        : encodeBfloat16(values);
-    }
+    for (const values of read(part.fqn, inSecond, length)) yield encoded(values, dtype);
   }
+}
+
+function encoded(values: Float32Array<ArrayBuffer>, dtype: DType): Uint8Array {
+  if (dtype === float32) return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  return dtype === bfloat16 ? encodeBfloat16(values) : encodeFloat16(values);
 }
