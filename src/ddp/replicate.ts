@@ -21,7 +21,7 @@ import { ReplicatedStorage } from "./param.ts";
 
 /** Options of {@link replicate}. */
 export interface ReplicateOptions {
-  /** The ranks that hold copies: a mesh of one axis, or its group. */
+  /** The ranks that hold copies: a mesh of one axis, or a group. */
   readonly mesh: DeviceMesh | ProcessGroup;
   /** Gradients reduced together, in bytes. @default 25 MiB, as in PyTorch */
   readonly bucketBytes?: number;
@@ -166,7 +166,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
  * every trainable parameter that any rank used has a gradient.
  *
  * @throws {ArgumentError} for dtypes that nothing computes in, if it has no trainable parameters, or some are sharded, or replicated already
- * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
+ * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
   const group = ranksOf(options.mesh, "replicate");

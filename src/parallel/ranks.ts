@@ -8,20 +8,21 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { InternalError, UnsupportedError } from "../errors.ts";
 
 /**
- * The group of a mesh of one axis, or the group that was given.
+ * The ranks of a mesh of one axis, also where that is an axis of a larger mesh, or the group that was given.
  *
  * @param what what is to be done, e.g. `shard`
- * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
+ * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessGroup {
-  const group = mesh instanceof DeviceMesh ? mesh.group : mesh;
-  const axes = mesh instanceof DeviceMesh ? mesh.axes : group.mesh?.mesh.axes ?? [];
-  if (axes.length <= 1) return group;
-  const over = group.mesh === undefined ? "a mesh" : `axis '${group.mesh.axis}' of a mesh`;
+  const isMesh = mesh instanceof DeviceMesh;
+  const axes = isMesh ? mesh.axes : mesh.mesh?.mesh.axes ?? [];
+  if (axes.length <= 1) return isMesh ? mesh.group : mesh;
+  const over = isMesh ? "a mesh" : `the group of axis '${mesh.mesh?.axis}' of a mesh`;
   const names = axes.join(" × ");
   throw new UnsupportedError(
-    `Cannot ${what} over ${over} of ${names}: ranks that differ on the other axes would train different models; ` +
-      "give a mesh of one axis over all ranks, or fullyShard one of two, of which the first replicates and the second shards",
+    `Cannot ${what} over ${over} of ${names}: ranks that differ on the other axes would train different models; give a mesh of ` +
+      "one axis over all ranks, an axis whose other axes divide the model or its data otherwise (mesh.get), or fullyShard two " +
+      "axes, of which the first replicates and the second shards (mesh.slice)",
   );
 }
 
@@ -38,7 +39,7 @@ export interface ShardRanks {
 /**
  * The ranks to shard over: all of a mesh of one axis, or of a group; of a mesh of two, the first replicates and the second shards.
  *
- * @throws {UnsupportedError} for a mesh of more axes, and for one axis of a larger mesh
+ * @throws {UnsupportedError} for a mesh of more axes, and for the bare group of one axis of a larger mesh
  */
 export function shardRanksOf(mesh: DeviceMesh | ProcessGroup): ShardRanks {
   if (mesh instanceof DeviceMesh && mesh.axes.length === 2) {
