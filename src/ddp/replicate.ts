@@ -83,6 +83,11 @@ export class ReplicatedModule implements PassMember, GradientReducer {
     this.#uncast = module.castBoundary(this.#precision.boundary);
   }
 
+  /** The ranks that hold copies. */
+  get worldRanks(): readonly number[] {
+    return this.#group.worldRanks;
+  }
+
   get gradientDivideFactor(): number {
     return this.#gradientDivideFactor;
   }

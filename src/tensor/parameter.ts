@@ -59,6 +59,8 @@ export interface GradientReducer {
   requiresGradientSync: boolean;
   /** What sums are divided by; the number of ranks at first. */
   gradientDivideFactor: number;
+  /** The ranks that gradients are summed over, as the first group counts them. */
+  readonly worldRanks: readonly number[];
 }
 
 /** How a parameter takes part in a parallelism. */
