@@ -39,11 +39,12 @@ export {
   type FlatShard,
   type GradientReducer,
   type Init,
-  type NormReducer,
   Parameter,
   type ParameterOptions,
   type ParameterStorage,
 } from "../src/tensor/parameter.ts";
+export type { NormReducer } from "../src/tensor/norm_reducer.ts";
+export type { CutRule, Placement, PlacementAxis } from "../src/tensor/cut.ts";
 export { type BufferOptions, BufferTensor } from "../src/tensor/buffer_tensor.ts";
 export type { Box, ShardLayout } from "../src/tensor/shard_layout.ts";
 export { ownedPtr, writeParameters } from "../src/tensor/write.ts";

@@ -9,6 +9,7 @@ import type { Device, DevicePtr } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
+import type { NormReducer } from "../tensor/norm_reducer.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { ComputeView, FlatShard, GradientReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
@@ -78,7 +79,7 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly runOffset: number;
   /** Where values are computed with, if not where they are. */
   readonly computeView: ComputeView | undefined;
-  readonly normReducer = undefined;
+  readonly normReducer: NormReducer | undefined;
   /** The gradient of the passes since the last reduction. */
   readonly sink: GradientSlot;
   /** Where the values are. */
@@ -105,6 +106,7 @@ export class ReplicatedStorage implements ParameterStorage {
     this.reducer = reducer;
     this.#values = parameter.storage;
     this.shard = this.#values.shard;
+    this.normReducer = this.#values.normReducer;
     this.runOffset = this.#values.runOffset;
     this.#copy = paramDtype === float32 ? undefined : new ComputeCopy(parameter, paramDtype);
     this.flatShard = this.#copy ?? this.#values.flatShard;

@@ -12,7 +12,7 @@ import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
-import { ranksOf } from "../parallel/ranks.ts";
+import { ranksOf, requireApart } from "../parallel/ranks.ts";
 import { usedOnAnyRank } from "../parallel/used.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
@@ -181,5 +181,6 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
     throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
   }
   for (const parameter of parameters) parameter.requirePlain("replicate");
+  requireApart(parameters, group, "replicate");
   return new ReplicatedModule(module, group, options);
 }

@@ -28,7 +28,7 @@ import type { FlatShard, Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
 import { copyChunks, GatheredParameters } from "./gathered.ts";
-import { ownedPart, planSegment, type SegmentPlan } from "./layout.ts";
+import { ownedPart, planParts, type SegmentPlan } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
 import type { FsdpUnit } from "./unit.ts";
@@ -71,7 +71,7 @@ export class FlatSegment implements FlatShard {
     this.unit = unit;
     this.computeDevice = first.device;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
-    this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
+    this.plan = plan ?? planParts(parameters, group.size, narrowest);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
     this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, extension);
     this.storages = parameters.map((parameter, i) => {
@@ -102,7 +102,7 @@ export class FlatSegment implements FlatShard {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
     const width = float32.byteLength;
-    for (const { offset, length, local } of elementSlices(storage.shard)) {
+    for (const { offset, length, local } of elementSlices(storage.localShard)) {
       const dst = devicePtr(this.param + (storage.runOffset + local) * width);
       const src = devicePtr(from + offset * width);
       if (this.device === this.computeDevice) this.device.copy(dst, src, length * width);

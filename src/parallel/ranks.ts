@@ -5,7 +5,8 @@
  */
 import { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { InternalError, UnsupportedError } from "../errors.ts";
+import { ArgumentError, InternalError, UnsupportedError } from "../errors.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 
 /**
  * The ranks of a mesh of one axis, also where that is an axis of a larger mesh, or the group that was given.
@@ -49,6 +50,23 @@ export function shardRanksOf(mesh: DeviceMesh | ProcessGroup): ShardRanks {
   }
   const group = ranksOf(mesh, "shard");
   return { all: group, group, replicas: undefined };
+}
+
+/**
+ * Refuses parameters that are cut over some of the ranks that are to share or copy them.
+ *
+ * @throws {ArgumentError} naming the parameter, the axis and both lists of ranks
+ */
+export function requireApart(parameters: readonly Parameter[], { worldRanks }: ProcessGroup, what: string): void {
+  for (const { fqn, placements } of parameters) {
+    for (const { axis } of placements) {
+      if (axis.worldRanks.filter((rank) => worldRanks.includes(rank)).length === 1) continue;
+      throw new ArgumentError(
+        `Cannot ${what} '${fqn}' over ranks ${worldRanks.join(", ")}: it is cut over axis '${axis.name}' of ranks ` +
+          `${axis.worldRanks.join(", ")}; give other axes of the mesh, by mesh.get or mesh.slice`,
+      );
+    }
+  }
 }
 
 /** Groups of neighbours, by the group that they are parts of and their size. */

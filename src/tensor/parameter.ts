@@ -12,8 +12,10 @@ import type { StatePool } from "../device/state_pool.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { denseLayout, type Layout, numelOf, type Shape } from "../shape.ts";
+import { globalLayout, largestPart, partShape, type Placement } from "./cut.ts";
 import { GradientSlot } from "./gradient_slot.ts";
 import type { HostArray } from "./host.ts";
+import { type NormReducer, reduceOver } from "./norm_reducer.ts";
 import { fullLayout, type ShardLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -43,16 +45,6 @@ export interface FlatShard {
   endWrite(): void;
 }
 
-/** Combines the parts of a norm that other ranks hold: in place, and without rounding. */
-export interface NormReducer {
-  /**
-   * Sums the int64 limbs of exact accumulators over the ranks, or takes the largest of floats.
-   *
-   * @param n how many elements
-   */
-  allReduce(ptr: DevicePtr, n: number, dtype: DType, op: "sum" | "max"): void;
-}
-
 /** Sums gradients over ranks at the end of a backward. */
 export interface GradientReducer {
   /** Whether the next backward reduces gradients; without, they add up on each rank (PyTorch's `no_sync`). */
@@ -70,7 +62,7 @@ export type StorageKind = "plain" | "replicated" | "sharded";
 export interface ParameterStorage {
   /** Which parallelism keeps it. */
   readonly kind: StorageKind;
-  /** The elements that this rank keeps: dense in the flat shard, from `runOffset` on. */
+  /** The elements of the global tensor that this rank keeps: dense in the flat shard, from `runOffset` on. */
   readonly shard: ShardLayout;
   /** The memory that holds them, alone or beside those of other parameters. */
   readonly flatShard: FlatShard;
@@ -80,7 +72,7 @@ export interface ParameterStorage {
   readonly sink: GradientSink;
   /** What reduces the gradient; undefined for a plain parameter. */
   readonly reducer: GradientReducer | undefined;
-  /** Undefined when every rank holds the whole gradient. */
+  /** Adds up norms over the ranks that hold other elements; undefined where every rank holds the whole gradient. */
   readonly normReducer: NormReducer | undefined;
   /** Whether the elements have values. */
   hasValues(): boolean;
@@ -113,12 +105,12 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   };
   return {
     kind: "plain",
-    shard: fullLayout(parameter.shape),
+    shard: parameter.globalLayout(fullLayout(parameter.shape)),
     flatShard,
     runOffset: 0,
     sink,
     reducer: undefined,
-    normReducer: undefined,
+    normReducer: reduceOver(parameter.placements.map(({ axis }) => axis.normReducer)),
     hasValues: () => buffer.attached,
     materialize() {
       if (!buffer.attached) buffer.attach();
@@ -164,6 +156,9 @@ export class Parameter extends Tensor {
   fqn: string = UNNAMED;
   /** How the parameter's first values are drawn. */
   readonly init: Init;
+  /** Shape of the tensor that files and optimizers' states have; {@link shape} is that of this rank's part. */
+  readonly globalShape: Shape;
+  #placements: readonly Placement[] = [];
   /** The parameter's own memory, which holds its master values until it is sharded. */
   #own: Buffer;
   #plain: ParameterStorage;
@@ -180,11 +175,45 @@ export class Parameter extends Tensor {
   constructor(device: Device, shape: Shape, options: ParameterOptions = {}) {
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
+    this.globalShape = shape;
     this.init = options.init ?? { kind: "constant", value: 0 };
     this.#own = buffer;
     this.#plain = plainStorage(this, buffer);
     this.#storage = this.#plain;
     this.#requiresGrad = options.requiresGrad ?? true;
+    this.requiresGrad = this.#requiresGrad;
+  }
+
+  /** How the global tensor is cut into parts of which this rank has one; empty where each rank has the whole. */
+  get placements(): readonly Placement[] {
+    return this.#placements;
+  }
+
+  /** Elements of the largest part on any rank, of this shape where nothing is cut. */
+  get largestNumel(): number {
+    return largestPart(this.globalShape, this.#placements);
+  }
+
+  /** What a layout of this rank's part is of the global tensor. */
+  globalLayout(layout: ShardLayout): ShardLayout {
+    return globalLayout(this.globalShape, this.#placements, layout);
+  }
+
+  /**
+   * Becomes a part of its global tensor. Used by parallelisms, which check first: see `cutParameters`.
+   *
+   * @throws {ArgumentError} if it is not plain, or has values
+   */
+  place(placements: readonly Placement[]): void {
+    this.requirePlain("cut");
+    if (this.#own.attached) throw new ArgumentError(`Cannot cut '${this.fqn}': it has values`);
+    this.zeroGrad();
+    this.#placements = placements;
+    const shape = placements.reduce<Shape>((part, one) => partShape(part, one), this.globalShape);
+    this.#own = Buffer.empty(this.device, numelOf(shape) * float32.byteLength, this.#own.owner, "parameters");
+    this.rebind(this.#own, denseLayout(shape), float32);
+    this.#plain = plainStorage(this, this.#own);
+    this.#storage = this.#plain;
     this.requiresGrad = this.#requiresGrad;
   }
 
@@ -316,7 +345,7 @@ export class Parameter extends Tensor {
    *
    * @throws {ArgumentError} naming it
    */
-  requirePlain(verb: "shard" | "replicate"): void {
+  requirePlain(verb: "shard" | "replicate" | "cut"): void {
     const { kind } = this.#storage;
     if (kind !== "plain") throw new ArgumentError(`Cannot ${verb} '${this.fqn}': it is ${kind} already`);
   }
