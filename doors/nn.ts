@@ -7,7 +7,7 @@
 export { type ForwardHook, type ForwardPreHook, type HookHandle, Module } from "../src/nn/module.ts";
 export { SAVEABLE_OPS } from "../src/nn/activation_checkpointing.ts";
 export { ModuleDict, ModuleList } from "../src/nn/container.ts";
-export { Linear, type LinearOptions } from "../src/nn/linear.ts";
+export { Linear, type LinearEnds, type LinearOptions } from "../src/nn/linear.ts";
 export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
 export { Dropout, type RandomContext } from "../src/nn/dropout.ts";
 export { LayerNorm, RMSNorm, type RMSNormOptions } from "../src/nn/norm.ts";
