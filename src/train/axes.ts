@@ -34,11 +34,13 @@ export interface SamplePart {
 }
 
 /**
- * The axes of a run: those given, and `shard` of one rank before them where none carries data.
+ * The axes of a run: those given, of which one may be as long as the others leave, and `shard` of one rank before them where none
+ * carries data.
  *
- * @throws {ArgumentError} if nothing is known of an axis, with the nearest name
+ * @throws {ArgumentError} if nothing is known of an axis, with the nearest name, or the others leave no whole number
  */
-export function runAxes(shape: MeshShape): MeshShape {
+export function runAxes(given: MeshShape, size: number): MeshShape {
+  const shape = withRest(given, size);
   const known = Object.keys(AXES);
   for (const name of Object.keys(shape)) {
     if (AXES[name] !== undefined) continue;
@@ -50,6 +52,21 @@ export function runAxes(shape: MeshShape): MeshShape {
     );
   }
   return Object.keys(shape).some((name) => AXES[name] !== "the same") ? shape : { shard: 1, ...shape };
+}
+
+/** Gives an axis of length -1 the ranks that the others leave. */
+function withRest(shape: MeshShape, size: number): MeshShape {
+  const open = Object.keys(shape).filter((name) => shape[name] === -1);
+  const [name] = open;
+  if (name === undefined) return shape;
+  const others = Object.values(shape).reduce((all, length) => length === -1 ? all : all * length, 1);
+  if (open.length > 1 || !Number.isInteger(size / others)) {
+    const text = Object.entries(shape).map(([axis, length]) => `${axis}: ${length}`).join(", ");
+    throw new ArgumentError(
+      `Axes { ${text} } leave no whole number of ${size} ranks to one axis of -1: give lengths whose product divides ${size}`,
+    );
+  }
+  return { ...shape, [name]: size / others };
 }
 
 /** The ranks whose losses, tokens and gradients are added: those that read other samples or other positions. */

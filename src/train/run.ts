@@ -38,7 +38,7 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
   readonly device?: string;
   /**
    * Lengths of the axes of the run's mesh, outermost first: `replicate`, `shard`, `context`, `tensor`, or torchtitan's names of them.
-   * Where none carries data, `shard` of one rank comes before them.
+   * One may be -1, the ranks that the others leave. Where none carries data, `shard` of one rank comes before them.
    *
    * @default { shard: all ranks }
    */
@@ -93,7 +93,7 @@ export class Run implements AsyncDisposable {
     this.device = device;
     this.group = group;
     this.localWorldSize = localWorldSize;
-    this.mesh = deviceMesh(group, runAxes(axes));
+    this.mesh = deviceMesh(group, runAxes(axes, group.size));
     this.data = dataRanksOf(this.mesh);
     this.samples = samplePartOf(this.mesh);
     this.#print = print;

@@ -59,7 +59,7 @@ export async function trainOnText({ device, group }: WorldRank, orders: AxesOrde
 
 /** What is said of gradients that are added over other ranks than the loss. */
 export async function shardOver({ device, group }: WorldRank, over: string): Promise<readonly string[]> {
-  const run = new Run({ device, group, axes: { replicate: 2, shard: 2, tensor: 2 }, print: () => undefined });
+  const run = new Run({ device, group, axes: { replicate: 2, shard: 1, tensor: 2 }, print: () => undefined });
   const meshes: Readonly<Record<string, () => DeviceMesh | Run["group"]>> = {
     shard: () => run.mesh.get("shard"),
     all: () => run.group,
