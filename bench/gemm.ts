@@ -21,7 +21,7 @@ export const GEMM: Subject = {
   takesThreads: true,
   threadsTarget: 1.8,
   isApart: false,
-  cases: ["native", "wasm-relaxed", "onednn"].flatMap((math) =>
+  cases: ["native", "wasm-relaxed"].flatMap((math) =>
     SHAPES.map((shape): BenchCase => ({
       name: `${math}-${shape}`,
       ...math === "native" ? { target: 1 } : {},

@@ -49,7 +49,6 @@ const CASES: readonly StepCase[] = [
     mode: "fsdp2-bf16",
     target: 1.8,
   },
-  { name: "llama-8m-f32-onednn", args: ["--cpu-math", "onednn"], mode: "fsdp2" },
   {
     name: "llama-8m-f32-wasm",
     args: ["--cpu-math", "wasm-relaxed"],

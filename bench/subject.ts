@@ -88,7 +88,7 @@ export function program(
 ): Side {
   return async (setting, names) => {
     const [path, ...args] = commandOf(setting, names);
-    // PyTorch and oneDNN read it; so do our ranks.
+    // PyTorch reads it; so do our ranks.
     const { output } = await runProgram(path, args, { OMP_NUM_THREADS: String(setting.threads) });
     return new Map(names.map((name) => [name, outcomeOf(output, name)]));
   };

@@ -36,7 +36,7 @@ const project = "scripts/tsconfig.package.json";
 
 rmSync("dist", { recursive: true, force: true });
 const kernels = ["wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts"];
-const sources = ["mod.ts", ...kernels, ...filesIn("doors"), ...filesIn("src"), ...filesIn("ffi")];
+const sources = ["mod.ts", ...kernels, ...filesIn("doors"), ...filesIn("src")];
 for (const file of sources) write(`${staged}/${file}`, readFileSync(file, "utf8"));
 const deno: { imports: Record<string, string> } = JSON.parse(readFileSync("deno.json", "utf8"));
 for (const [file, tree] of await parse(sources)) {

@@ -38,7 +38,7 @@ interface Block {
 
 const asked = process.argv.slice(2);
 const all = [
-  ...["README.md", "CONTRIBUTING.md"],
+  ...["README.md", "CHANGELOG.md", "CONTRIBUTING.md"],
   ...readdirSync(`${ROOT}docs`).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
 ];
 const documents = all.filter((document) => asked.length === 0 || asked.includes(document));

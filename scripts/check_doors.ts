@@ -117,7 +117,7 @@ async function trainBundled(): Promise<string> {
     platform: "browser",
     target: "esnext",
     // Native libraries, which a browser does not have; they are opened by dynamic imports.
-    external: ["node:*", "bun:*", "*/gemm_onednn.ts", "*/native/device.ts", "*/cuda/device.ts"],
+    external: ["node:*", "bun:*", "*/native/device.ts", "*/cuda/device.ts"],
     metafile: true,
     logLevel: "warning",
   });

@@ -27,7 +27,6 @@ def main() -> int:
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--runtime", choices=["bun", "deno"], default="bun")
-    parser.add_argument("--math", choices=["wasm", "onednn"], default="wasm")
     args = parser.parse_args()
     folder, text = args.folder.resolve(), args.text.resolve()
 
@@ -47,7 +46,7 @@ def main() -> int:
 
     permissions = ["-A", "--no-check"] if args.runtime == "deno" else []
     command = ["node", "scripts/runtime.mjs", args.runtime, *(["run"] if permissions else []), *permissions]
-    script = ["scripts/loss_of_model.ts", str(folder), str(text), str(args.tokens), args.math]
+    script = ["scripts/loss_of_model.ts", str(folder), str(text), str(args.tokens)]
     printed = subprocess.run([*command, *script], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     ours = json.loads(printed)
     if ours["ids"] != ids:

@@ -15,9 +15,8 @@ import { loadTokenizer } from "../doors/data.ts";
 import { openDevice } from "../doors/device.ts";
 import { openProcessGroup } from "../doors/comm.ts";
 
-const [folder = "", text = "", count = "", math = "wasm"] = process.argv.slice(2);
-if (math !== "wasm" && math !== "onednn") throw new Error(`expected wasm or onednn math, got '${math}'`);
-const device = await openDevice("cpu", { cpuMath: math });
+const [folder = "", text = "", count = ""] = process.argv.slice(2);
+const device = await openDevice("cpu", { cpuMath: "wasm" });
 using group = await openProcessGroup({ device, rank: 0, worldSize: 1 });
 const model = buildModel(device, await readHfConfig(folder));
 fullyShard(model, { mesh: group });

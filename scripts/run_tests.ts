@@ -78,6 +78,7 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const runtimes: readonly RuntimeName[] = runtime === undefined ? ["bun", "deno"] : [runtime];
   if (uses.has("all")) process.env["FULLYSHARD_TEST_ALL"] = "1";
+  if (runtimes.length > 1) process.env["FULLYSHARD_TEST_SHARED"] = "1";
   const there = readdirSync("tests", { recursive: true, encoding: "utf8" })
     .map((file) => `tests/${file}`)
     .filter((file) => file.endsWith("_test.ts"))
@@ -167,15 +168,18 @@ function summarize(runtimes: readonly RuntimeName[], results: readonly JobResult
   const of = (runtime: RuntimeName): readonly (TestOutcome & Job)[] =>
     results.filter((result) => result.runtime === runtime)
       .flatMap(({ file, outcomes }) => outcomes.map((outcome) => ({ ...outcome, file, runtime })));
+  const all = runtimes.flatMap(of);
+  const keyOf = ({ file, name }: TestOutcome & Job): string => `${file}: ${name}`;
+  const ran = new Set(all.filter(({ state }) => state !== "skipped").map(keyOf));
+  const skipped = all.filter(({ state }) => state === "skipped");
+  const nowhere = skipped.filter((one) => !ran.has(keyOf(one)));
   print("");
-  for (const state of ["skipped", "failed"] as const) {
-    for (const outcome of runtimes.flatMap(of).filter((one) => one.state === state)) {
-      print(`${state}: ${outcome.runtime} ${outcome.file}: ${outcome.name}`);
-    }
+  for (const outcome of [...nowhere, ...all.filter((one) => one.state === "failed")]) {
+    print(`${outcome.state}: ${outcome.runtime} ${outcome.file}: ${outcome.name}`);
   }
   for (const runtime of runtimes) print(`${runtime}: ${totals(of(runtime))}, ${count(of(runtime), "skipped")} skipped`);
-  const all = runtimes.flatMap(of);
-  print(`${count(all, "skipped")} skipped`);
+  print(`${skipped.length - nowhere.length} of those skipped ran under the other runtime; with --all both run them`);
+  print(`${nowhere.length} skipped`);
   print(totals(all));
   return all.length === 0 || count(all, "failed") > 0 ? 1 : 0;
 }

@@ -7,7 +7,7 @@ import process from "node:process";
 import { type CpuMath, type Device, type DevicePtr, openDevice } from "fullyshard/device";
 
 /** Longer names before those that they begin with. */
-const MATHS: readonly CpuMath[] = ["native", "wasm-relaxed", "wasm", "onednn"];
+const MATHS: readonly CpuMath[] = ["native", "wasm-relaxed", "wasm"];
 
 /** Threads of a rank, as the benchmark told all programs. */
 export function threadsOfCase(): number {

@@ -2,7 +2,7 @@
  * `npm run parity -- [--json] [--all] [--steps n] [--runtime name] [--math name]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
  * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
  * and as processes, also with activation checkpointing and offload in combinations that pairs of axes need, or in all; also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights: with
- * WASM math, with native kernels where they run, and with oneDNN where it is found, then within a runtime and as Workers.
+ * WASM math, and with native kernels where they run.
  *
  * @module
  */
@@ -42,7 +42,7 @@ const flags: readonly Flag[] = [
   {
     name: "math",
     takes: "one",
-    placeholder: "wasm|native|onednn",
+    placeholder: "wasm|native",
     description: "Only with this one (default: each that runs here)",
   },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
@@ -51,7 +51,7 @@ const flags: readonly Flag[] = [
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
 const RUNTIMES: readonly RuntimeName[] = ["bun", "deno"];
-const MATHS = ["wasm", "native", "onednn"] as const satisfies readonly CpuMath[];
+const MATHS = ["wasm", "native"] as const satisfies readonly CpuMath[];
 
 /** How much is run. */
 interface Extent {
@@ -150,22 +150,18 @@ async function main(argv: readonly string[]): Promise<number> {
   const extent = { steps, all: uses.has("all"), runtimes };
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
   try {
-    const [native, onednn] = [await has("native"), await has("onednn")];
+    const native = await has("native");
     const pairs: Pair[] = [];
     if (maths.includes("wasm")) pairs.push(...await acrossRuntimes("wasm", extent, folder));
     if (native && maths.includes("native")) pairs.push(...await acrossRuntimes("native", extent, folder));
-    if (onednn && maths.includes("onednn")) {
-      for (const runtime of runtimes) pairs.push(...withinGroups(tracesOf(runtime, "onednn", extent, folder)));
-    }
     const worst = (pair: Pair): number => Math.max(pair.max_ulp_loss, pair.max_ulp_grad_norm, pair.max_ulp_weights);
     const bitIdentical = pairs.length > 0 && pairs.every((pair) => worst(pair) === 0);
     if (!uses.has("json")) {
       for (const pair of pairs) process.stdout.write(`${worst(pair) === 0 ? "same" : "DIFF"} ${pair.a} = ${pair.b}\n`);
       process.stdout.write(native ? "" : "Native kernels do not run here, so their cases were not run\n");
-      process.stdout.write(onednn ? "" : "oneDNN was not found, so its cases were not run\n");
     }
     process.stdout.write(
-      `${JSON.stringify({ bit_identical: bitIdentical, native, onednn, runtimes, maths, steps, pairs })}\n`,
+      `${JSON.stringify({ bit_identical: bitIdentical, native, runtimes, maths, steps, pairs })}\n`,
     );
     return bitIdentical ? 0 : 1;
   } finally {

@@ -13,7 +13,6 @@ import { cudnnVersion } from "../device/cuda/cudnn/version.ts";
 import { cudaVersion } from "../device/cuda/libraries.ts";
 import { LEVEL_NAMES, openNativeLibrary } from "../device/native/library.ts";
 import { readProcessor } from "../device/native/processor.ts";
-import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
 import { FileError, isOneOf, LibraryNotFoundError, NativeError, UnsupportedError, USAGE_ERRORS } from "../errors.ts";
 import { CUBLASLT } from "../ffi/bindings/cublaslt.ts";
 import { CUDA } from "../ffi/bindings/cuda.ts";
@@ -22,7 +21,6 @@ import { CUDNN } from "../ffi/bindings/cudnn.ts";
 import { LIBC } from "../ffi/bindings/libc.ts";
 import { NCCL } from "../ffi/bindings/nccl.ts";
 import { NVRTC } from "../ffi/bindings/nvrtc.ts";
-import { ONEDNN } from "../ffi/bindings/onednn.ts";
 import { MPI } from "../ffi/catalog.ts";
 import { candidatePaths, isAbsence, type LibrarySource, type LibrarySpec } from "../ffi/library.ts";
 import { openLibrary } from "../ffi/mod.ts";
@@ -94,7 +92,6 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   const { library } = libc;
   const posix = library === undefined ? undefined : ifKnown(() => new Posix(library));
   const native = posix === undefined ? { obstacle: "the C library cannot be opened" } : await examineNative(posix);
-  const onednn = await examineOpened(ONEDNN, environment, onednnVersion);
   const cudart = await examineOpened(CUDART, environment, ({ symbols, provider }) => {
     const version = provider.out("i32");
     symbols.cudaRuntimeGetVersion(version);
@@ -111,7 +108,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   const of = { cudart: cudart.library, nvrtc: nvrtc.library, cudnn: cudnn.library, nccl: nccl.library };
   const cuda = await examineCuda({ ...of, builtFor }, environment);
   const libraries = [
-    ...[libc.report, onednn.report, driver.report, cudart.report, nvrtc.report, cublas.report],
+    ...[libc.report, driver.report, cudart.report, nvrtc.report, cublas.report],
     ...[cudnn.report, { ...nccl.report, version, broken }, examineFile(MPI, environment)],
   ];
   const problems: string[] = [];
@@ -137,7 +134,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     libraries,
     problems,
   };
-  for (const one of [onednn, driver, cudart, nvrtc, cublas, cudnn, nccl, libc]) one.library?.close();
+  for (const one of [driver, cudart, nvrtc, cublas, cudnn, nccl, libc]) one.library?.close();
   return report;
 }
 
@@ -309,12 +306,10 @@ export function formatReport(report: DoctorReport, width: number): string {
 }
 
 /** Which `cpuMath` is the first choice that works here, and why none before it. */
-function describeMath({ native, libraries }: DoctorReport): string {
-  if ("level" in native) return `native: ${native.level}, ${native.path}`;
-  const onednn = libraries.find(({ name }) => name === ONEDNN.name);
-  return onednn?.state === "loaded"
-    ? `onednn, as there is no native: ${native.obstacle}`
-    : `wasm-relaxed, as there is neither oneDNN nor native: ${native.obstacle}`;
+function describeMath({ native }: DoctorReport): string {
+  return "level" in native
+    ? `native: ${native.level}, ${native.path}`
+    : `wasm-relaxed, as there is no native: ${native.obstacle}`;
 }
 
 /** Where the facts of an entry begin. */

@@ -1,6 +1,5 @@
 /**
- * The CPU as a device, by who computes on it. The choice is explicit, or `auto`, which takes the first one that works here and
- * says why not those before it.
+ * The CPU as a device. Which code computes is explicit, or `auto`, which takes native kernels, or says why not.
  *
  * @module
  */
@@ -12,12 +11,11 @@ import type { NativeDeviceOptions } from "./native/device.ts";
 import { openWasmDevice } from "./wasm/device.ts";
 
 /**
- * Who computes on the CPU. `native`: libraries of this package for processors with AVX2 or AVX-512 on Linux. `wasm` and
- * `wasm-relaxed`: WASM modules of the same kernels. `onednn`: `wasm` with matrix products by oneDNN. `auto`: the first that
- * works of `native`, `onednn` and `wasm-relaxed`.
+ * The code that computes on the CPU. `native`: libraries of this package for Linux on processors with AVX2, AVX-512 or NEON.
+ * `wasm` and `wasm-relaxed`: WASM modules of the same kernels. `auto`: `native` where it works, else `wasm-relaxed`.
  */
-export const CPU_MATH = ["auto", "native", "wasm", "wasm-relaxed", "onednn"] as const;
-/** Name of who computes on the CPU. */
+export const CPU_MATH = ["auto", "native", "wasm", "wasm-relaxed"] as const;
+/** Name of the code that computes on the CPU. */
 export type CpuMath = typeof CPU_MATH[number];
 
 /** Options of the CPU device. */
@@ -29,8 +27,8 @@ export interface CpuDeviceOptions {
   /** Ranks on this host, which share its cores. @default 1 */
   readonly ranksOnHost?: number;
   /**
-   * Threads of this rank that share the work of a kernel, whose bits do not depend on their number: with `native`, and of products
-   * with `onednn`; WASM has one. Default: the host's cores by its ranks.
+   * Threads of this rank that share the work of a kernel, with `native`; WASM has one. Bits do not depend on their number. Default:
+   * the host's cores by its ranks.
    */
   readonly threads?: number | undefined;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
@@ -44,29 +42,25 @@ export interface CpuDeviceOptions {
  *
  * @throws {ArgumentError} if the memory's size, the number of threads or that of ranks is out of range
  * @throws {UnsupportedError} if more than one thread is asked of WASM, or one cannot be started
- * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` or `onednn` and it is not to
- * be had here
+ * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` and it is not to be had
+ * here
  */
 export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
   const { cpuMath = "wasm", ranksOnHost = 1, ...others } = options;
   if (!(Number.isInteger(ranksOnHost) && ranksOnHost >= 1)) {
     throw new ArgumentError(`Cannot open a CPU device of a host that has ${ranksOnHost} ranks: it has at least one`);
   }
-  const given = { ...others, ranksOnHost };
-  if (cpuMath === "native") return await openNative(given);
-  if (cpuMath !== "auto") return await openWasmDevice({ ...given, cpuMath });
+  if (cpuMath === "native") return await openNative({ ...others, ranksOnHost });
+  if (cpuMath !== "auto") return await openWasmDevice({ ...others, cpuMath });
   // Nobody is asked to permit what is done without as well.
   if (!isPermitted({ name: "ffi" })) {
-    const why = "'auto' may call neither native kernels nor oneDNN without --allow-ffi";
-    return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
+    const why = "'auto' may not call native kernels without --allow-ffi";
+    return await openWasmDevice({ ...others, cpuMath: "wasm-relaxed", why });
   }
-  const native = await openNative(given).catch(obstacle);
+  const native = await openNative({ ...others, ranksOnHost }).catch(obstacle);
   if (typeof native === "object") return native;
-  const noNative = `'auto' found no native kernels (${native})`;
-  const onednn = await openWasmDevice({ ...given, cpuMath: "onednn", why: noNative }).catch(obstacle);
-  if (typeof onednn === "object") return onednn;
-  const why = `'auto' found neither native kernels (${native}) nor oneDNN; fullyshard doctor says more`;
-  return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
+  const why = `'auto' found no native kernels (${native}); fullyshard doctor says more`;
+  return await openWasmDevice({ ...others, cpuMath: "wasm-relaxed", why });
 }
 
 async function openNative(options: NativeDeviceOptions): Promise<Device> {

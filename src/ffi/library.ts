@@ -17,7 +17,7 @@ import type { BindingTable, LoadOptions } from "./types.ts";
 
 /** Where a library is looked for, and what it is good for. */
 export interface LibrarySource {
-  /** What it is called in messages, e.g. `oneDNN`. */
+  /** What it is called in messages, e.g. `NCCL`. */
   readonly name: string;
   /** Its file names, best first. */
   readonly sonames: readonly string[];

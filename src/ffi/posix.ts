@@ -12,7 +12,7 @@ import { at } from "../at.ts";
 import { NativeError, UnsupportedError } from "../errors.ts";
 import { type Platform, platform } from "../runtime/processes.ts";
 import * as c from "./bindings/libc.ts";
-import { errnoNumber } from "./errno.ts";
+import { errnoNumber } from "../runtime/errno.ts";
 import { openLibrary, type OpenLibraryOptions } from "./mod.ts";
 import type { FfiProvider, Library, NativeAddress } from "./types.ts";
 

@@ -8,7 +8,7 @@
 import { at } from "../at.ts";
 import { RendezvousError } from "../errors.ts";
 import * as c from "./bindings/sockets.ts";
-import { errnoName, errnoText } from "./errno.ts";
+import { errnoName, errnoText } from "../runtime/errno.ts";
 import { openLibrary, type OpenLibraryOptions } from "./mod.ts";
 import type { Library } from "./types.ts";
 

@@ -5,7 +5,7 @@
  */
 import { InternalError, NativeError } from "../errors.ts";
 import { describe } from "./arguments.ts";
-import { errnoName, errnoNumber, errnoText } from "./errno.ts";
+import { errnoName, errnoNumber, errnoText } from "../runtime/errno.ts";
 import type { CallSite } from "./marshal.ts";
 
 /** How a function's raw results are judged. */

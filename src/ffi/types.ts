@@ -209,7 +209,7 @@ export type Symbols<T extends BindingTable> = {
 
 /** An opened library. */
 export interface Library<T extends BindingTable> {
-  /** What it is called in messages, e.g. `oneDNN`. */
+  /** What it is called in messages, e.g. `NCCL`. */
   readonly name: string;
   /** The file that was loaded, or the bare soname that the dynamic linker resolved. */
   readonly path: string;

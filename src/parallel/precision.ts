@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { COMPUTE_DTYPES, type DType, float32 } from "../dtype.ts";
+import { COMPUTE_DTYPES, type DType, float32, requireDType } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { BoundaryDtypes } from "../nn/module.ts";
 
@@ -49,14 +49,16 @@ export function ledgerOf({ paramDtype, reduceDtype }: ResolvedPrecision): DtypeL
  * Fills in the defaults.
  *
  * @throws {ArgumentError} for dtypes that nothing computes in
+ * @throws {DTypeError} for what is no dtype, such as a name
  */
 export function resolvePrecision(precision: MixedPrecision = {}): ResolvedPrecision {
   const { paramDtype = float32, reduceDtype = float32, outputDtype, castForwardInputs = true } = precision;
   for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype, outputDtype })) {
-    if (dtype !== undefined && !COMPUTE_DTYPES.includes(dtype)) {
-      throw new ArgumentError(
-        `Cannot use ${dtype.name} as ${name}: it must be ${COMPUTE_DTYPES.map((one) => one.name).join(", ")}`,
-      );
+    if (dtype === undefined) continue;
+    requireDType(name, dtype);
+    if (!COMPUTE_DTYPES.includes(dtype)) {
+      const allowed = COMPUTE_DTYPES.map((one) => one.name).join(", ");
+      throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be ${allowed}`);
     }
   }
   const inputs = castForwardInputs ? precision.paramDtype : undefined;

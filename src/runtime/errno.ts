@@ -4,6 +4,7 @@
  * @module
  */
 import * as os from "node:os";
+import { getSystemErrorMap } from "node:util";
 import { permissionRemedy } from "./permissions.ts";
 
 const REMEDIES: Readonly<Record<string, string>> = {
@@ -39,5 +40,30 @@ export function codeOf(error: unknown): string | undefined {
   if (error.name === "NotCapable") return error.name;
   // Deno gives some errors (EFBIG, EDQUOT) no code, only the system's number in the text.
   const number = /\(os error (\d+)\)/.exec(error.message)?.[1];
-  return Object.entries(os.constants.errno).find(([, value]) => String(value) === number)?.[0];
+  return number === undefined ? undefined : errnoName(Number(number));
+}
+
+/** Names of the system's error numbers. Where two names share a number, the first in the alphabet, such as EAGAIN, is kept. */
+let names: ReadonlyMap<number, string> | undefined;
+
+/** The name of an error number, e.g. `ENOSPC`, or undefined if the system has no such number. */
+export function errnoName(number: number): string | undefined {
+  names ??= new Map(
+    Object.entries(os.constants.errno).toSorted(([a], [b]) => a < b ? 1 : -1).map(([name, value]) => [value, name]),
+  );
+  return names.get(number);
+}
+
+/** The number of an error's name, e.g. of `EAGAIN`, or undefined if the system has no such name. */
+export function errnoNumber(name: string): number | undefined {
+  return Object.entries(os.constants.errno).find(([known]) => known === name)?.[1];
+}
+
+/** An error number in words: `ENOSPC (no space left on device)`. */
+export function errnoText(number: number): string {
+  if (number === 0) return "unknown error (errno was lost)";
+  const name = errnoName(number);
+  if (name === undefined) return `errno ${number}`;
+  const text = getSystemErrorMap().get(-number)?.[1];
+  return text === undefined ? name : `${name} (${text})`;
 }

@@ -47,7 +47,7 @@ export interface PlatformVerdict extends Platform {
 
 /** The platforms that are supported. */
 export const PLATFORMS: readonly PlatformVerdict[] = [
-  { os: "linux", arch: "x64", support: "full", detail: "shared memory between processes, native kernels, oneDNN" },
+  { os: "linux", arch: "x64", support: "full", detail: "shared memory between processes, native kernels" },
   { os: "linux", arch: "arm64", support: "partial", detail: "native kernels; seen under emulation only" },
   { os: "darwin", arch: "arm64", support: "partial", detail: "WASM math, ranks as Workers of one process" },
 ];

@@ -24,7 +24,6 @@ import { type TemporaryDirectory, temporaryDirectory } from "../support/temporar
 const NOWHERE = "/nonexistent/library.so";
 /** No library of CUDA but those that a test names. */
 const NOTHING: Partial<Record<EnvName, string>> = {
-  FULLYSHARD_ONEDNN_LIBRARY: NOWHERE,
   FULLYSHARD_CUDART_LIBRARY: NOWHERE,
   FULLYSHARD_NVRTC_LIBRARY: NOWHERE,
   FULLYSHARD_CUBLASLT_LIBRARY: NOWHERE,

@@ -66,14 +66,14 @@ describe("doctor()", () => {
       assert.ok(text.includes(`cpu math       native: ${native.level}, ${native.path}\n`));
     } else {
       assert.ok("obstacle" in native && !runs);
-      assert.match(text, /^cpu math {7}(onednn|wasm-relaxed), as there is .*native: /m);
+      assert.match(text, /^cpu math {7}wasm-relaxed, as there is no native: /m);
     }
   });
 
   it("says which kernel modules are damaged or missing", () => {
     using folder = temporaryDirectory();
     const root = fileURLToPath(new URL("../../", import.meta.url));
-    for (const part of ["src", "ffi", "wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts", "wasm/pkg", "package.json"]) {
+    for (const part of ["src", "wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts", "wasm/pkg", "package.json"]) {
       cpSync(`${root}${part}`, folder.file(part), { recursive: true });
     }
     symlinkSync(`${root}node_modules`, folder.file("node_modules"));
@@ -99,13 +99,7 @@ describe("doctor()", () => {
 
   it("says what computes where there are no native kernels", async () => {
     const report = { ...await examine(environment()), native: { obstacle: "it lacks avx2" } };
-    const shown = (state: "loaded" | "missing"): string => {
-      const libraries = report.libraries.map((one) => one.name === "oneDNN" ? { ...one, state } : one);
-      return formatReport({ ...report, libraries }, 200);
-    };
-    assert.match(shown("loaded"), /^cpu math {7}onednn, as there is no native: it lacks avx2$/m);
-    const nothing = /^cpu math {7}wasm-relaxed, as there is neither oneDNN nor native: it lacks avx2$/m;
-    assert.match(shown("missing"), nothing);
+    assert.match(formatReport(report, 200), /^cpu math {7}wasm-relaxed, as there is no native: it lacks avx2$/m);
   });
 
   it("prints one JSON object that holds the report", async () => {
@@ -114,7 +108,6 @@ describe("doctor()", () => {
     const parsed: DoctorReport = JSON.parse(text);
     assert.deepEqual(parsed.libraries.map(({ name }) => name), [
       "libc",
-      "oneDNN",
       "CUDA driver",
       "CUDA runtime",
       "NVRTC",
@@ -129,25 +122,25 @@ describe("doctor()", () => {
   });
 
   it("says what a missing library would give and how to install it", async () => {
-    const path = "/nonexistent/libdnnl.so.3";
-    const { code, text } = await run(false, { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_MPI_LIBRARY: path });
+    const path = "/nonexistent/libnvrtc.so.13";
+    const { code, text } = await run(false, { FULLYSHARD_NVRTC_LIBRARY: path, FULLYSHARD_MPI_LIBRARY: path });
     assert.equal(code, 0, "an optional library that is missing is no problem");
-    assert.match(text, /^oneDNN +missing \(1 path tried\)\n +would give: matrix products .*\n +Install it with 'pip/m);
-    assert.match(text, /pip install onednn-cpu-gomp==2023\.2\.0'/);
+    assert.match(text, /^NVRTC +missing \(1 path tried\)\n +would give: compilation of .*\n +Install it with 'pip/m);
+    assert.match(text, /pip install nvidia-cuda-nvrtc'/);
     assert.match(text, /^For a later version:\n[^]*^MPI +missing .*\n +for /m);
     assert.match(text, /^No problems\.$/m);
   });
 
   it("lists what no version uses yet, what would help, then this machine and what is used, at words within the width", async () => {
-    const path = "/nonexistent/libdnnl.so.3";
+    const path = "/nonexistent/libnvrtc.so.13";
     let text = "";
-    const values = environment({ FULLYSHARD_ONEDNN_LIBRARY: path });
+    const values = environment({ FULLYSHARD_NVRTC_LIBRARY: path });
     await doctor({ json: false, width: 60 }, (piece) => void (text += piece), values);
     const order = [
       "For a later version:",
       "MPI",
       "Not found, and would help:",
-      "oneDNN",
+      "NVRTC",
       "runtime",
       "Used here:",
       "libc",
@@ -157,37 +150,37 @@ describe("doctor()", () => {
     for (const line of text.split("\n")) assert.ok(line.length <= 60, line);
     assert.match(
       text,
-      /^oneDNN +missing \(1 path tried\)\n {15}would give: matrix products on the CPU,\n {15}float32/m,
+      /^NVRTC +missing \(1 path tried\)\n {15}would give: compilation of the GPU kernels at\n {15}run time/m,
     );
   });
 
   it("tells a broken library from a missing one", async () => {
     using directory = temporaryDirectory();
-    const path = `${directory.path}/libdnnl.so.3`;
+    const path = `${directory.path}/libnvrtc.so.13`;
     writeFileSync(path, "text ".repeat(20));
-    const values = { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_NCCL_LIBRARY: path };
+    const values = { FULLYSHARD_NVRTC_LIBRARY: path, FULLYSHARD_NCCL_LIBRARY: path };
     const report = await examine(environment(values));
-    for (const name of ["oneDNN", "NCCL"]) {
+    for (const name of ["NVRTC", "NCCL"]) {
       const { state, broken } = library(report, name);
       assert.equal(state, "broken");
       assert.deepEqual(broken, [{ path, reason: "invalid ELF header" }]);
     }
     const { code, text } = await run(false, values);
     assert.equal(code, 1);
-    assert.match(text, /^oneDNN +broken/m);
-    assert.match(text, /^Problems \(2\):\n {2}oneDNN: .*libdnnl\.so\.3: invalid ELF header/m);
+    assert.match(text, /^NVRTC +broken/m);
+    assert.match(text, /^Problems \(2\):\n {2}NVRTC: .*libnvrtc\.so\.13: invalid ELF header/m);
   });
 
   it("names the library that another one needs, as the dynamic linker does", async () => {
     using directory = temporaryDirectory();
     const path = directory.file("libneedy.so");
     writeFileSync(path, elfFile(["libnot-there.so.1"]));
-    const values = { FULLYSHARD_ONEDNN_LIBRARY: path };
-    const { state, broken } = library(await examine(environment(values)), "oneDNN");
+    const values = { FULLYSHARD_NVRTC_LIBRARY: path };
+    const { state, broken } = library(await examine(environment(values)), "NVRTC");
     const reason = "libnot-there.so.1: cannot open shared object file: No such file or directory";
     assert.deepEqual({ state, broken }, { state: "broken", broken: [{ path, reason }] });
     const { text } = await run(false, values);
-    assert.match(text, /^oneDNN +broken .*\n +.*libneedy\.so: libnot-there\.so\.1: cannot open/m);
+    assert.match(text, /^NVRTC +broken .*\n +.*libneedy\.so: libnot-there\.so\.1: cannot open/m);
   });
 
   it("finds what a Python environment brings, and what it does not open", async () => {

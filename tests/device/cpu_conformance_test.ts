@@ -31,6 +31,3 @@ for (
   const wanted = options.level === undefined ? "a processor of native kernels" : LEVEL_NAMES[options.level];
   conformDevice(name, device, `this is no Linux on ${wanted}`, OWN_PRODUCT_PROPERTIES);
 }
-
-const onednn = await available(openDevice("cpu", { cpuMath: "onednn", memoryBytes }));
-conformDevice("onednn", onednn, "oneDNN is not installed");

@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const read = (file: string): string => readFileSync(join(root, file), "utf8");
 const documents = readdirSync(join(root, "docs")).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`);
-const pages = ["README.md", "CONTRIBUTING.md", ...documents];
+const pages = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", ...documents];
 /** Pages that say where things are in a checkout. */
 const maps = ["CONTRIBUTING.md", "docs/adding.md", "docs/architecture.md"];
 /** What does not come from this repository, or only once something was built. */

@@ -13,7 +13,6 @@ import { CUDART } from "../../src/ffi/bindings/cudart.ts";
 import { LIBC } from "../../src/ffi/bindings/libc.ts";
 import { NCCL } from "../../src/ffi/bindings/nccl.ts";
 import { NVRTC } from "../../src/ffi/bindings/nvrtc.ts";
-import { ONEDNN } from "../../src/ffi/bindings/onednn.ts";
 import { MPI } from "../../src/ffi/catalog.ts";
 import { candidatePaths, isAbsence } from "../../src/ffi/library.ts";
 import { openLibrary } from "../../src/ffi/mod.ts";
@@ -36,9 +35,9 @@ async function refusal(promise: Promise<unknown>): Promise<LibraryNotFoundError>
 
 describe("candidatePaths()", () => {
   it("takes a named file and nothing else", () => {
-    const values = { FULLYSHARD_ONEDNN_LIBRARY: "/opt/a.so", VIRTUAL_ENV: "/venv" };
-    assert.deepEqual(candidatePaths(ONEDNN, environment(values)), ["/opt/a.so"]);
-    assert.deepEqual(candidatePaths(ONEDNN, environment(values), "/opt/b.so"), ["/opt/b.so"]);
+    const values = { FULLYSHARD_NVRTC_LIBRARY: "/opt/a.so", VIRTUAL_ENV: "/venv" };
+    assert.deepEqual(candidatePaths(NVRTC, environment(values)), ["/opt/a.so"]);
+    assert.deepEqual(candidatePaths(NVRTC, environment(values), "/opt/b.so"), ["/opt/b.so"]);
   });
 
   it("goes from Python environments over directories to the system's", () => {
@@ -67,7 +66,7 @@ describe("candidatePaths()", () => {
   });
 
   it("gives absolute paths only, as a bare name is taken from the working directory", () => {
-    for (const source of [ONEDNN, CUDA, CUDART, NVRTC, CUBLASLT, NCCL, MPI]) {
+    for (const source of [CUDA, CUDART, NVRTC, CUBLASLT, NCCL, MPI]) {
       for (const path of candidatePaths(source, environment())) assert.match(path, /^\//);
     }
   });
@@ -91,7 +90,7 @@ describe("candidatePaths()", () => {
   });
 
   it("looks for CUDA_HOME only where the library is CUDA's, and for libc by name alone", () => {
-    const paths = candidatePaths(ONEDNN, environment({ CUDA_HOME: "/cuda" }));
+    const paths = candidatePaths({ ...NVRTC, cuda: false }, environment({ CUDA_HOME: "/cuda" }));
     assert.ok(!paths.some((path) => path.startsWith("/cuda")));
     assert.deepEqual(candidatePaths(LIBC, environment()), [...LIBC.sonames]);
   });
@@ -99,27 +98,27 @@ describe("candidatePaths()", () => {
 
 describe("openLibrary()", () => {
   it("lists each path tried and why it failed, and how to install it", async () => {
-    const spec = { ...ONEDNN, sonames: ["libnot-there-at-all.so.1"] };
+    const spec = { ...NVRTC, sonames: ["libnot-there-at-all.so.1"] };
     const error = await refusal(openLibrary(spec, { environment: environment({ CONDA_PREFIX: "/conda" }) }));
-    assert.equal(error.library, "oneDNN");
+    assert.equal(error.library, "NVRTC");
     assert.deepEqual(error.tried[0], { path: "/conda/lib/libnot-there-at-all.so.1", reason: "no such file" });
     assert.ok(error.tried.every(({ reason }) => isAbsence(reason)));
-    assert.match(error.message, /^Cannot open oneDNN\. Install it with 'pip install onednn-cpu-gomp==2023\.2\.0'/);
+    assert.match(error.message, /^Cannot open NVRTC\. Install it with 'pip install nvidia-cuda-nvrtc'/);
     assert.match(error.message, /Paths tried:\n {2}\/conda\/lib\/libnot-there-at-all\.so\.1: no such file\n/);
   });
 
   it("says of a bare name that the dynamic linker does not know it", async () => {
     const path = "libnot-there-at-all.so.1";
-    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+    const error = await refusal(openLibrary(NVRTC, { environment: environment(), path }));
     assert.deepEqual(error.tried, [{ path, reason: "not known to the dynamic linker" }]);
     assert.ok(isAbsence(error.tried[0]?.reason ?? ""));
   });
 
   it("tells a broken file from a missing one", async () => {
     using directory = temporaryDirectory();
-    const text = `${directory.path}/libdnnl.so.3`;
+    const text = `${directory.path}/libnvrtc.so.13`;
     writeFileSync(text, "This is a text file that somebody has named like a library, of more than sixty-four bytes.\n");
-    const error = await refusal(openLibrary(ONEDNN, { environment: environment({ FULLYSHARD_ONEDNN_LIBRARY: text }) }));
+    const error = await refusal(openLibrary(NVRTC, { environment: environment({ FULLYSHARD_NVRTC_LIBRARY: text }) }));
     assert.deepEqual(error.tried, [{ path: text, reason: "invalid ELF header" }]);
     assert.ok(!isAbsence(error.tried[0]?.reason ?? ""));
   });
@@ -130,14 +129,14 @@ describe("openLibrary()", () => {
     const whole = elfFile(["libOpenCL-not-there.so.1"]);
     for (const length of [70, 150, whole.byteLength - 1]) {
       writeFileSync(path, whole.subarray(0, length));
-      const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+      const error = await refusal(openLibrary(NVRTC, { environment: environment(), path }));
       const needed = length < 64 + 2 * 56 ? 64 + 2 * 56 : whole.byteLength;
       const reason = `it is cut off: it has ${length} bytes, and needs ${needed}`;
       assert.deepEqual(error.tried, [{ path, reason }]);
       assert.ok(!isAbsence(reason));
     }
     writeFileSync(path, whole);
-    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+    const error = await refusal(openLibrary(NVRTC, { environment: environment(), path }));
     assert.match(error.tried[0]?.reason ?? "", /^libOpenCL-not-there\.so\.1: cannot open/);
   });
 
@@ -145,15 +144,15 @@ describe("openLibrary()", () => {
     using directory = temporaryDirectory();
     const path = `${directory.path}/libneedy.so`;
     writeFileSync(path, elfFile(["libc.so.6", "libOpenCL-not-there.so.1", "libno.so.2"]));
-    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+    const error = await refusal(openLibrary(NVRTC, { environment: environment(), path }));
     const reason = "libOpenCL-not-there.so.1: cannot open shared object file: No such file or directory";
     assert.deepEqual(error.tried, [{ path, reason }]);
     assert.ok(!isAbsence(reason));
   });
 
   it("names the symbol that a library lacks", async () => {
-    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path: "libc.so.6" }));
-    assert.match(error.tried[0]?.reason ?? "", /dnnl_(version|sgemm)/);
+    const error = await refusal(openLibrary(NVRTC, { environment: environment(), path: "libc.so.6" }));
+    assert.match(error.tried[0]?.reason ?? "", /nvrtc\w+/);
   });
 
   it("goes on to the next path after a broken one", async () => {

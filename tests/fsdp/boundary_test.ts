@@ -86,6 +86,11 @@ for (const parallelize of [fullyShard, replicate]) {
           () => parallelize(new Linear(device, 2, 2), { mesh: group, precision: { [key]: dtypeFrom("float64") } }),
           new RegExp(`Cannot use float64 as ${key}: it must be float32, bfloat16, float16`),
         );
+        const precision: MixedPrecision = JSON.parse(`{ "${key}": "bfloat16" }`);
+        assert.throws(
+          () => parallelize(new Linear(device, 2, 2), { mesh: group, precision }),
+          new RegExp(`Cannot apply '${key}' as a dtype is a value, such as float32 of 'fullyshard'.*bfloat16`),
+        );
       }
     });
   });

@@ -7,7 +7,6 @@
 import type { Allocator } from "../../src/device/allocator.ts";
 import type { Device, DevicePtr, PortableMath } from "../../src/device/device.ts";
 import type { Kernels } from "../../src/device/kernels/table.ts";
-import type { Arguments } from "../../src/device/kernels/signature.ts";
 import type { OffloadPool } from "../../src/device/offload.ts";
 import type { DeviceScalars } from "../../src/device/scalars.ts";
 import type { DeviceStatus } from "../../src/device/status.ts";
@@ -101,8 +100,8 @@ export class WasmCommDevice implements CommDevice {
     this.#device.copy(dst, src, byteLength);
   }
 
-  scratchBytes(kernel: string, args: Arguments): number {
-    return this.#device.scratchBytes(kernel, args);
+  scratchBytes(): number {
+    return this.#device.scratchBytes();
   }
 
   get origin(): ArrayBufferLike {

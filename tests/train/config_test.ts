@@ -81,7 +81,7 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   ),
   [["--beta2", "1"], /--beta2: expected .*got 1/],
   [["--precision", "float64"], /--precision: expected .*bfloat16.*got 'float64'/],
-  [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],
+  [["--cpu-math", "mkl"], /--cpu-math: expected .*native.*got 'mkl'/],
   [["--strategy", "zero"], /--strategy: expected .*fsdp.*got 'zero'/],
   [["--device", "gpu"], new RegExp(`--device: expected ${DEVICES.join(", ")}, or one card such as cuda:0, got 'gpu'`)],
   [["--cuda-graphs=twice"], /--cuda-graphs: expected .*got 'twice'/],

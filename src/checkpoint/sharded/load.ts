@@ -46,7 +46,7 @@ export interface LoadedCheckpoint extends LoadReport {
   readonly state: JsonObject;
   /** Newer checkpoints that were not whole, each with what is wrong with it. */
   readonly skipped: readonly string[];
-  /** What differs from the run that saved, e.g. `cpuMath was onednn, is wasm`: results need not agree to the bit. */
+  /** What differs from the run that saved, e.g. `cpuMath was native, is wasm`: results need not agree to the bit. */
   readonly differences: readonly string[];
   /** Keys of `config.json` and settings of the optimizer's groups that are not as they were saved; the present ones are kept. */
   readonly changes: readonly string[];

@@ -1,7 +1,6 @@
 /**
  * The CPU as a device of WASM: one WebAssembly.Memory of fixed size per rank, the kernels instantiated over it, and an allocator
- * behind the kernels' own data. Pages cost nothing until they are touched. Matrix products may go to oneDNN on the same
- * memory; everything else is WASM.
+ * behind the kernels' own data. Pages cost nothing until they are touched.
  *
  * @module
  */
@@ -10,15 +9,12 @@ import { ArgumentError, UnsupportedError } from "../../errors.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
-import { checksOf } from "../kernels/arguments.ts";
-import type { Arguments } from "../kernels/signature.ts";
-import { KERNELS, type Kernels } from "../kernels/table.ts";
+import type { Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
 import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
-import type { OnednnOptions } from "./gemm_onednn.ts";
 import { portableMath, wasmKernels } from "./kernels.ts";
 
 /** Options of {@link openWasmDevice}. */
@@ -26,12 +22,10 @@ export interface WasmDeviceOptions {
   /** Size of the memory in bytes. @default 4 GiB, which is also the most */
   readonly memoryBytes?: number | undefined;
   /** Which code computes. @default `wasm`, the same bits in every runtime */
-  readonly cpuMath?: "wasm" | "wasm-relaxed" | "onednn";
+  readonly cpuMath?: "wasm" | "wasm-relaxed";
   /** Why this device was taken and not another, for its log line. */
   readonly why?: string;
-  /** Ranks on this host, which share its cores. @default 1 */
-  readonly ranksOnHost?: number;
-  /** Threads of products by oneDNN; WASM has one. @default the host's cores by its ranks */
+  /** Threads that share the work of a kernel; WASM has one. @default 1 */
   readonly threads?: number | undefined;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
@@ -45,12 +39,10 @@ type WasmParts = Pick<
   "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload" | "trace"
 >;
 
-/** What multiplies matrices. */
-interface MathProvider {
+/** The variant of the kernels, for checkpoints and for a log line. */
+interface MathNames {
   readonly name: string;
   readonly detail: string;
-  readonly scratchBytes?: (kernel: string, args: Arguments) => number;
-  readonly close?: () => void;
 }
 
 const PAGE_BYTES = 65536;
@@ -71,10 +63,9 @@ export class WasmDevice implements Device {
   readonly streams: Streams = new Streams(immediateStream);
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly #bytes: Uint8Array;
-  readonly #provider: MathProvider;
 
   /** Use {@link openWasmDevice}. */
-  constructor({ name, memory, allocator, kernels, math, status, offload, trace }: WasmParts, provider: MathProvider) {
+  constructor({ name, memory, allocator, kernels, math, status, offload, trace }: WasmParts, names: MathNames) {
     this.name = name;
     this.memory = memory;
     this.offload = offload;
@@ -83,10 +74,9 @@ export class WasmDevice implements Device {
     this.kernels = tracedKernels(kernels, trace, this.streams);
     this.status = status;
     this.math = math;
-    this.mathName = provider.name;
-    this.detail = provider.detail;
+    this.mathName = names.name;
+    this.detail = names.detail;
     this.#bytes = new Uint8Array(memory.buffer);
-    this.#provider = provider;
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
@@ -101,8 +91,8 @@ export class WasmDevice implements Device {
     this.#bytes.copyWithin(dst, src, src + byteLength);
   }
 
-  scratchBytes(kernel: string, args: Arguments): number {
-    return this.#provider.scratchBytes?.(kernel, args) ?? 0;
+  scratchBytes(): number {
+    return 0;
   }
 
   get origin(): ArrayBufferLike {
@@ -113,7 +103,6 @@ export class WasmDevice implements Device {
 
   dispose(): void {
     this.offload.dispose();
-    this.#provider.close?.();
   }
 }
 
@@ -136,13 +125,11 @@ function wasmMemory(pages: number, found: string): WebAssembly.Memory {
  *
  * @throws {ArgumentError} if the memory's size is out of range
  * @throws {UnsupportedError} if more than one thread is asked of WASM, or the runtime gets no such memory
- * @throws {LibraryNotFoundError} if `cpuMath` is `onednn` and it is not found
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
   const {
     memoryBytes = MAX_PAGES * PAGE_BYTES,
     cpuMath = "wasm",
-    ranksOnHost = 1,
     threads,
     lateStatus = false,
     why,
@@ -155,7 +142,7 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
       `Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB with '${cpuMath}' math${found}`,
     );
   }
-  if (threads !== undefined && threads !== 1 && cpuMath !== "onednn") {
+  if (threads !== undefined && threads !== 1) {
     throw new UnsupportedError(
       `Cannot run ${threads} threads with '${cpuMath}' math, which has one${found}: leave threads out, or use cpuMath 'native'`,
     );
@@ -184,28 +171,5 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
   const detail = "WASM kernels";
   const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own${why === undefined ? "" : `: ${why}`}`;
   if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
-  if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail: relaxed });
-  return await openOnednnDevice(await open("strict"), { ranksOnHost, threads });
-}
-
-/** The CPU with matrix products by oneDNN. */
-async function openOnednnDevice(
-  parts: WasmParts,
-  shared: Pick<OnednnOptions, "ranksOnHost" | "threads">,
-): Promise<WasmDevice> {
-  const { openOnednn } = await import("./gemm_onednn.ts");
-  const { memory, allocator, kernels } = parts;
-  const onednn = await openOnednn({ memory, kernels, scratch: allocator, ...shared });
-  const checks = checksOf("gemm", KERNELS.gemm);
-  const gemm: Kernels["gemm"] = (args) => {
-    for (const check of checks) check(args);
-    if (onednn.multiplies(args.dtype)) onednn.gemm(args);
-    else kernels.gemm(args);
-  };
-  return new WasmDevice({ ...parts, kernels: { ...kernels, gemm } }, {
-    name: "onednn",
-    detail: `WASM kernels, matrix products by oneDNN ${onednn.version} (${onednn.path})`,
-    scratchBytes: (kernel, args) => kernel === "gemm" ? onednn.scratchBytes(args) : 0,
-    close: () => onednn.dispose(),
-  });
+  return new WasmDevice(await open("relaxed"), { name: cpuMath, detail: relaxed });
 }
