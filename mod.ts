@@ -71,7 +71,7 @@ export {
 } from "./src/train/describe.ts";
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
-export type { ParamGroupOptions } from "./src/optim/optimizer.ts";
+export type { ParamGroupOptions } from "./src/optim/groups.ts";
 export { clipGradNorm, gradNorm } from "./src/optim/clip.ts";
 export { GradScaler } from "./src/optim/grad_scaler.ts";
 export { constant, cosine, linear, type Schedule, type ScheduleFunction } from "./src/optim/schedule.ts";

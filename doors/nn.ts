@@ -74,13 +74,9 @@ export type { GradScalerOptions, GradScalerSettings, GradScalerState } from "../
 export type { NormType } from "../src/optim/norm.ts";
 export type { AdamWSettings } from "../src/optim/adamw.ts";
 export type { SGDSettings } from "../src/optim/sgd.ts";
-export {
-  Optimizer,
-  type OptimizerSettings,
-  type OptimizerStateView,
-  type ParamGroup,
-  type UpdateArgs,
-} from "../src/optim/optimizer.ts";
+export type { OptimizerSettings, ParamGroup } from "../src/optim/groups.ts";
+export { Optimizer, type UpdateArgs } from "../src/optim/optimizer.ts";
+export type { OptimizerStateView } from "../src/optim/states.ts";
 export type { SCHEDULE_NAMES, ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
 export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.ts";
 export type { ModelFiles } from "../src/models/causal_lm.ts";

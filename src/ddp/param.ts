@@ -76,7 +76,6 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly shard: ShardLayout;
   readonly flatShard: FlatShard;
   readonly reducer: GradientReducer;
-  readonly runOffset: number;
   /** Where values are computed with, if not where they are. */
   readonly computeView: ComputeView | undefined;
   readonly normReducer: NormReducer | undefined;
@@ -107,7 +106,6 @@ export class ReplicatedStorage implements ParameterStorage {
     this.#values = parameter.storage;
     this.shard = this.#values.shard;
     this.normReducer = this.#values.normReducer;
-    this.runOffset = this.#values.runOffset;
     this.#copy = paramDtype === float32 ? undefined : new ComputeCopy(parameter, paramDtype);
     this.flatShard = this.#copy ?? this.#values.flatShard;
     this.sink = new GradientSlot({

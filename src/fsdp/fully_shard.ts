@@ -1,10 +1,10 @@
 /**
- * The door to fully sharded data parallelism (PyTorch's `fully_shard`, `torch/distributed/fsdp/_fully_shard`).
+ * `fullyShard`, which shards the parameters of modules (PyTorch's `fully_shard`, `torch/distributed/fsdp/_fully_shard`).
  *
- * One call makes one unit of the parameters below a module that no earlier call has claimed; so call it on the blocks first
- * and on the root last. From then on each rank keeps its share only. The unit is gathered when the module's forward
- * begins, freed when it ends, gathered again when the backward reaches it, and its gradients are summed into the ranks'
- * shares when the backward leaves it. The optimizer, built afterwards, sees this rank's share of everything.
+ * One call makes one unit: the parameters below a module that no earlier call has claimed. So call it on the blocks first and on the
+ * root last. From then on each rank keeps its shards only. The parameters of a unit are gathered when the module's forward begins,
+ * freed when it ends, and gathered again when the backward reaches the module. When the backward leaves it, the gradients are summed
+ * into the ranks' shards and the parameters freed. The optimizer is built afterwards, and sees this rank's shards.
  *
  * @module
  */
@@ -20,17 +20,18 @@ import { ShardedStorage } from "./param.ts";
 import { type FullyShardOptions, resolvePolicy } from "./policy.ts";
 import { FsdpUnit } from "./unit.ts";
 
-/** A parameter that a module about to be sharded uses, and a unit below it holds. */
+/** A parameter of a unit below a module that is to be sharded, which the module uses outside of that unit. */
 interface Tie {
   readonly parameter: Parameter;
   readonly holder: FsdpUnit;
 }
 
 /**
- * Finds parameters that modules use which are about to be sharded, and a unit below them holds; refuses others that two units
- * would use, as a unit gathers its own only. Each use belongs to the nearest sharded module around it.
+ * Finds the ties of a module that is to be sharded: parameters of a unit below it which the module uses outside of that unit. Refuses
+ * all other parameters that two units would use, as a unit gathers only its own. A use belongs to the nearest sharded module around it.
  *
- * @param ignored parameters that are left alone
+ * @param ignored parameters that are not sharded
+ * @throws {ArgumentError} naming the parameter and its units
  */
 function* tiesOf(
   module: Module,
@@ -67,26 +68,26 @@ function* tiesOf(
   }
 }
 
-/** The modules that no other one of the list contains, each once. */
+/** The modules that no other module of the list contains, each once. */
 function outermost(modules: readonly Module[]): readonly Module[] {
   const inside = new Set(modules.flatMap((module) => [...module.namedModules()].slice(1).map(([, member]) => member)));
   return [...new Set(modules)].filter((module) => !inside.has(module));
 }
 
 /**
- * Shards the parameters below a module that no earlier call has claimed. Every rank of the group must make the same
- * calls. A backward reduces the gradients of every unit that it reaches. A parameter that no rank used gets no
- * gradient; for one that some ranks used, the other ranks add zeros. All ranks must reach the same units.
+ * Shards the parameters below a module that no earlier call has claimed. Every rank of the group must make the same calls. A
+ * backward reduces the gradients of every unit that it reaches, and all ranks must reach the same units. A parameter that no rank used
+ * gets no gradient; where only some ranks used a parameter, the other ranks add zeros.
  *
- * A unit below whose parameter a module uses outside of it, as a head does an embedding's, becomes part of the new unit, and is
- * reported; the parameter stays one, also in checkpoints.
+ * If the module uses a parameter of a unit below it outside of that unit, as a head uses an embedding's weight, that unit becomes
+ * part of the new unit, and a line reports it. The parameter stays one parameter, also in checkpoints.
  *
- * Shard first and initialize or load then, so that the whole never exists on one rank; or shard a model that has values, which
- * every rank must have alike: each keeps its part, and the whole is freed parameter by parameter.
+ * Shard first and initialize or load then, so that no rank ever holds the full model. Or shard a model that has values, the same on
+ * every rank: each rank keeps its slices of them, and frees the full values unit by unit.
  *
- * @param module a module with a forward, or a list of them, which make one unit: it is gathered when the first of them runs and
- * freed when all have run
- * @param options the group, and what may be chosen
+ * @param module a module with a forward, or a list of modules, which make one unit: its parameters are gathered when the first of
+ * them is called, and freed when all were called
+ * @param options the ranks, and settings of the unit
  * @throws {ArgumentError} if a module was sharded before, has no forward, or all have no parameters, or if one of their parameters
  * is replicated, or used by more than one unit otherwise (a weight that siblings tie must be claimed by one call)
  * @example

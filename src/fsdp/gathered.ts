@@ -1,20 +1,21 @@
 /**
- * The parameters of one segment: this rank's shard of the master weights, the window that other ranks gather it from, and the
- * unsharded buffer, which parameters are views of. Nothing is copied in or out, unless a parameter is cut along a dim behind the first
- * or an extension gathers it.
+ * The parameters of one segment: this rank's shard of the master weights, the window from which the other ranks gather it, and the
+ * unsharded buffer, of which the parameters are views. A gather writes all shards into that buffer, one behind the other, so that
+ * nothing is copied in or out. The two exceptions are a parameter that is cut along a dim but the first, and an extension, which
+ * gathers a form of its own.
  *
- * Note [What a segment holds of its parameters]
- * - shard: float32 master weights, always. They lie in the window itself when the compute dtype is float32. Otherwise the window
- *   holds the shard cast to the compute dtype, renewed by each write of the shard, so that a gather moves the smaller type.
- * - unsharded buffer: `world` shards in the compute dtype, between unshard and reshard.
- * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer; those ranks gather it from
- *   each other.
+ * Note [Memory of a segment's parameters], in the order in which it comes; `states.ts` says when each is freed:
+ * - shard: float32 master weights. Where the compute dtype is float32, they lie in the window itself. Otherwise the window holds
+ *   the shard cast to the compute dtype, and each write of the shard casts it again. So a gather moves the smaller dtype.
+ * - unsharded buffer: `world` shards in the compute dtype.
+ * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer. Those ranks gather the parts
+ *   from each other.
  *
- * Note [Offloaded shards]: shard and window lie on another device then, `shardDevice`, whose work is done when a call returns. A gather
- * reads a copy on the compute device, which is freed when it has been read.
+ * Note [Offloaded shards]: with an offload policy, shard and window lie on another device, `shardDevice`. A call has done its work
+ * there when it returns. A gather first copies the shard to the compute device, and frees the copy when it has been read.
  *
- * The whole is allocated and filled on the gather stream, after the run was last written or the part was kept; what computes
- * with it waits for that, and frees it on its own stream.
+ * The unsharded buffer is allocated and filled on the gather stream, after the last write of the shard or of the kept part. The
+ * compute stream waits for the gather, reads the buffer, and frees it.
  *
  * @module
  */
@@ -36,15 +37,16 @@ import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
 import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
+import { MemoryState, type ParameterMove, type ParameterState, SEGMENT_MOVES } from "./states.ts";
 
-/** A part of the unsharded buffer, which fewer ranks than all gather from each other. */
+/** This rank's part of the unsharded buffer, which some of the ranks gather from each other. */
 interface KeptPart {
   readonly buffer: Buffer;
-  /** The ranks that keep the other parts. */
+  /** This rank and those that keep the other parts. */
   readonly ranks: ProcessGroup;
 }
 
-/** Copies the chunks of all ranks between an unsharded parameter and the ranks' shards, which lie one after another. */
+/** Copies the chunks of all ranks from an unsharded parameter to the ranks' shards, which follow each other in memory, or back. */
 export function copyChunks(
   { kernels }: Device,
   dtype: DType,
@@ -71,7 +73,7 @@ export function copyChunks(
   }
 }
 
-/** Memory of a shard. */
+/** The memory of a shard. */
 interface ShardMemory {
   /** The device that it lies on. */
   readonly device: Device;
@@ -80,9 +82,9 @@ interface ShardMemory {
   readonly master: Buffer;
 }
 
-/** A rank's shard of a segment's parameters, and the unsharded buffer. */
+/** The memory of a segment's parameters. */
 export class GatheredParameters {
-  /** All shards, gathered; parameters hold references. */
+  /** The shards of all ranks, while they are gathered. Each parameter holds a reference. */
   readonly unsharded: Buffer;
   readonly #device: Device;
   readonly #policy: ResolvedPolicy;
@@ -90,21 +92,22 @@ export class GatheredParameters {
   readonly #plan: SegmentPlan;
   readonly #dtype: DType;
   readonly #nameOf: () => string;
-  /** Memory that other ranks read, where the shard is not offloaded. */
+  readonly #state: MemoryState<ParameterState, ParameterMove>;
+  /** The window that other ranks read; undefined where the shard is offloaded. */
   readonly #shared: GatherWindow | undefined;
-  /** Undefined until {@link open}, and after {@link dispose}. */
+  /** The shard; undefined until {@link open}, and after {@link dispose}. */
   #memory: ShardMemory | undefined;
   #kept: KeptPart | undefined;
-  /** After the last write to what is gathered from. */
+  /** A point after the last write of the shard or of the kept part. */
   #written: DeviceEvent;
-  /** The gather under way. */
+  /** The end of the gather under way. */
   #gather: Work | undefined;
 
   /**
    * Opens the window, unless the shard is offloaded. Collective: where it fails on a rank, it fails on all, and none keeps memory.
    *
    * @param nameOf gives the present name of the segment
-   * @param extension what gathers its only parameter instead, which is cut into chunks then
+   * @param extension gathers the segment's only parameter in a form of its own; the plan must cut it into chunks
    */
   constructor(
     device: Device,
@@ -119,6 +122,7 @@ export class GatheredParameters {
     this.#plan = plan;
     this.#dtype = policy.paramDtype;
     this.#nameOf = nameOf;
+    this.#state = new MemoryState(SEGMENT_MOVES.parameters, nameOf);
     const name = nameOf();
     const bytes = plan.shardLength * this.#dtype.byteLength;
     this.#shared = policy.offloadPolicy === undefined
@@ -129,7 +133,7 @@ export class GatheredParameters {
     this.#written = device.streams.current.record();
   }
 
-  /** Allocates what is this rank's own. It may fail on this rank alone, and keeps nothing then. */
+  /** Allocates this rank's shard. It may fail on this rank alone, and keeps nothing then. */
   open(): void {
     const { offloadPolicy, group } = this.#policy;
     if (offloadPolicy?.pinMemory === false) this.#device.offload.leaveUnpinned();
@@ -144,10 +148,11 @@ export class GatheredParameters {
       : Buffer.allocate(shardDevice, shardLength * float32.byteLength, `${name} master weights`, "parameters");
     taken.move();
     this.#memory = { device: shardDevice, window, master };
+    this.#state.take("open");
   }
 
-  /** Where the shard lies. */
-  get home(): Device {
+  /** The device of the shard. */
+  get shardDevice(): Device {
     return this.#shard.device;
   }
 
@@ -161,32 +166,35 @@ export class GatheredParameters {
     return this.#memory;
   }
 
-  /** Waits until no other rank reads the shard. What was gathered must be freed before, as it would grow stale. */
+  /** Waits until no other rank reads the shard. The unsharded buffer must be freed before: a write would not change it. */
   beginWrite(): void {
     this.#shard.window.beginWrite(this.#nameOf());
   }
 
-  /** Publishes what was written. */
+  /** Casts the shard to the compute dtype, where that is another one, and publishes it to the other ranks. */
   endWrite(): void {
     if (this.#dtype !== float32) {
       const [dst, src] = [this.#shard.window.pointer, this.#shard.master.ptr];
-      this.home.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.shardLength, dst, src });
+      this.shardDevice.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.shardLength, dst, src });
     }
     this.#shard.window.endWrite();
     this.unsharded.version++;
     this.#written = this.#device.streams.current.record();
   }
 
-  /** Begins to gather all shards, by `custom` if given; see {@link wait}. */
+  /** Begins to gather all shards, by `custom` where that is given; {@link wait} ends it. */
   unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
     const { streams } = this.#device;
+    this.#state.take("gather");
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
-      this.unsharded.attach();
       try {
+        this.unsharded.attach();
         return this.#kept === undefined ? this.#gatherAll(phase, custom) : this.#gatherKept(this.#kept, phase);
       } catch (error) {
         this.unsharded.detach();
+        this.#dropKept();
+        this.#state.take("fail to gather");
         throw error;
       }
     });
@@ -194,13 +202,17 @@ export class GatheredParameters {
 
   /** Orders what is enqueued from now on after the gather under way. */
   wait(): void {
-    this.#gather?.wait();
+    if (this.#gather === undefined) return;
+    this.#gather.wait();
     this.#gather = undefined;
+    this.#state.take("use");
   }
 
-  /** Frees the unsharded buffer, and the kept part of it. */
+  /** Frees the unsharded buffer, or the kept part of it. Where there is neither, it does nothing. */
   reshard(): void {
     this.wait();
+    if (["unopened", "sharded", "disposed"].includes(this.#state.state)) return;
+    this.#state.take("reshard");
     this.unsharded.detach();
     this.#dropKept();
   }
@@ -208,18 +220,21 @@ export class GatheredParameters {
   /** Frees the unsharded buffer, and keeps this rank's part of it; each of `ranks` keeps its own. */
   reshardTo(ranks: ProcessGroup): void {
     this.wait();
+    this.#state.require("reshard in part");
     const bytes = this.unsharded.byteLength / ranks.size;
     const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} kept parameters`, "gathered");
     this.#device.copy(buffer.ptr, devicePtr(this.unsharded.ptr + ranks.rank * bytes), bytes);
     this.unsharded.detach();
     this.#kept = { buffer, ranks };
     this.#written = this.#device.streams.current.record();
+    this.#state.take("reshard in part");
   }
 
   /** Frees everything; every rank must. A second call does nothing. */
   dispose(): void {
-    if (this.unsharded.disposed) return;
+    if (this.#state.state === "disposed") return;
     this.reshard();
+    this.#state.take("dispose");
     this.unsharded.release();
     this.#memory?.master.release();
     (this.#memory?.window ?? this.#shared)?.dispose();
@@ -255,16 +270,16 @@ export class GatheredParameters {
     return custom({ ...call, src: own.ptr });
   }
 
-  /** A reference on memory of the shard for reading on the compute device: the memory itself, or a copy if it is offloaded. */
+  /** A reference on memory of the shard that the compute device can read: the memory itself, or a copy if it is offloaded. */
   #onDevice(ptr: DevicePtr, byteLength: number): Buffer {
     const owner = `${this.#nameOf()} on its way`;
-    if (this.home === this.#device) return Buffer.borrow(this.#device, ptr, byteLength, owner);
+    if (this.shardDevice === this.#device) return Buffer.borrow(this.#device, ptr, byteLength, owner);
     const copy = Buffer.allocate(this.#device, byteLength, owner, "gathered");
-    copyAcross({ device: this.#device, ptr: copy.ptr }, { device: this.home, ptr }, byteLength);
+    copyAcross({ device: this.#device, ptr: copy.ptr }, { device: this.shardDevice, ptr }, byteLength);
     return copy;
   }
 
-  /** Lets an extension say what is gathered of the master weights, and write the unsharded parameter from it. */
+  /** Gathers what an extension makes of the master weights, and lets it write the unsharded parameter from that. */
   #gatherExtended(extension: GatherExtension, phase: Phase): Work {
     const { chunks, world } = this.#plan;
     const { group, paramDtype } = this.#policy;

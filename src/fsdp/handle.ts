@@ -1,6 +1,6 @@
 /**
- * What a user has of a sharded module: PyTorch's methods of `FSDPModule`, under the same names. Settings reach every unit of
- * the module's tree, or this module's own alone with `{ recurse: false }`; unsharding and prefetching are always its own.
+ * Methods of a sharded module: those of PyTorch's `FSDPModule`, under the same names. A setting reaches every unit of the module's
+ * tree, or with `{ recurse: false }` this module's unit only. Unsharding and prefetching always concern this module's unit only.
  *
  * @module
  */
@@ -11,43 +11,43 @@ import type { CustomCollectives } from "./policy.ts";
 import { ReductionInputs } from "./root.ts";
 import type { FsdpUnit } from "./unit.ts";
 
-/** What sharding made of a module. */
+/** The handle of a sharded module, and its hooks. */
 interface Sharding {
   readonly handle: FullyShardedModule;
-  /** Lets go of the unit's modules. */
+  /** Detaches the hooks of the unit's modules. */
   readonly detach: () => void;
 }
 
 /** The sharding of every module that a call of `fullyShard` was given. */
 const SHARDINGS: WeakMap<Module, Sharding> = new WeakMap();
 
-/** What `fullyShard` gave for a module; undefined if it is not sharded as a unit of its own. */
+/** The handle that `fullyShard` gave for a module; undefined if it is not sharded as a unit of its own. */
 export function shardedModuleOf(module: Module): FullyShardedModule | undefined {
   return SHARDINGS.get(module)?.handle;
 }
 
-/** Units of modules and of those below them, in the order of the modules, parents first. */
+/** Units of modules and of the modules below them, in the order of the modules, parents first. */
 export function unitsOf(modules: readonly Module[]): FsdpUnit[] {
   const all = modules.flatMap((module) => [...module.namedModules()]);
   return [...new Set(all.flatMap(([, member]) => shardedModuleOf(member)?.unit ?? []))];
 }
 
-/** Methods that gather and free already. */
+/** Methods that gather and free, as they were registered. */
 const HOOKED: WeakSet<object> = new WeakSet();
 
-/** Which sharded modules a setting reaches. */
+/** The sharded modules that a setting reaches. */
 export interface RecurseOptions {
-  /** Whether the units below are set as well. @default true */
+  /** Sets the units below as well. @default true */
   readonly recurse?: boolean;
 }
 
 /** Options of {@link FullyShardedModule.unshard}. */
 export interface UnshardOptions {
-  /** Whether what follows need not wait for the gather yet: the handle, or the module's forward, waits. @default false */
+  /** Returns before anything waits for the gather; the handle's `wait`, or the module's forward, does. @default false */
   readonly asyncOp?: boolean;
 }
 
-/** A gather that may be under way; `await` waits as {@link wait} does. */
+/** A gather that may be under way. `await` waits as {@link wait} does. */
 export class UnshardHandle implements PromiseLike<void> {
   readonly #unit: FsdpUnit;
 
@@ -56,12 +56,12 @@ export class UnshardHandle implements PromiseLike<void> {
     this.#unit = unit;
   }
 
-  /** Orders what is enqueued from now on after the gather. A second call does nothing. */
+  /** Makes all that is enqueued from now on wait for the gather. A second call does nothing. */
   wait(): void {
     this.#unit.waitForGather();
   }
 
-  /** Waits, then does as a promise's `then`. */
+  /** Waits, then calls back as a promise's `then` does. */
   then<Done = void, Failed = never>(
     done?: ((value: void) => Done | PromiseLike<Done>) | null,
     failed?: ((reason: unknown) => Failed | PromiseLike<Failed>) | null,
@@ -70,7 +70,7 @@ export class UnshardHandle implements PromiseLike<void> {
   }
 }
 
-/** Makes a unit's modules ordinary ones. */
+/** Detaches a unit's modules, which are not sharded then. */
 export function letGo(unit: FsdpUnit): void {
   for (const module of unit.modules) {
     SHARDINGS.get(module)?.detach();
@@ -79,8 +79,8 @@ export function letGo(unit: FsdpUnit): void {
 }
 
 /**
- * Takes a sharding back: the modules are ordinary ones again, and their parameters plain, with the values that they have. Where a rank
- * has no memory for these, nothing changes on any. Every rank must.
+ * Undoes a sharding: the modules are as before `fullyShard`, and their parameters plain, with their present values. Where a rank has
+ * no memory for these, nothing changes on any rank. Every rank must call it.
  *
  * @throws {OutOfMemoryError} on that rank
  */
@@ -89,7 +89,7 @@ export function undoSharding({ unit }: FullyShardedModule): void {
   letGo(unit);
 }
 
-/** What can be done with sharded modules. */
+/** Sharded modules, which make one unit. */
 export class FullyShardedModule {
   /** The unit of the call that gave this. */
   readonly unit: FsdpUnit;
@@ -105,12 +105,12 @@ export class FullyShardedModule {
     return this.unit.modules;
   }
 
-  /** All units of the tree, this one first, then those below in the order of the modules. */
+  /** All units of the tree: this unit, then the units below in the order of the modules. */
   units(): readonly FsdpUnit[] {
     return unitsOf(this.modules);
   }
 
-  /** Gathers this unit, as for a use outside a forward. It stays until {@link reshard}, or until a backward has left it. */
+  /** Gathers this unit's parameters, as for a use outside a forward, until {@link reshard} or a backward that leaves the unit. */
   unshard({ asyncOp = false }: UnshardOptions = {}): UnshardHandle {
     const handle = new UnshardHandle(this.unit);
     this.unit.unshard("manual");
@@ -118,7 +118,7 @@ export class FullyShardedModule {
     return handle;
   }
 
-  /** Frees this gathered unit. */
+  /** Frees this unit's gathered parameters. */
   reshard(): void {
     this.unit.reshard();
   }
@@ -133,21 +133,22 @@ export class FullyShardedModule {
     this.unit.backwardPrefetch = modules.map(({ unit }) => unit);
   }
 
-  /** Whether the next backward reduces gradients; without, they add up unsharded on each rank (gradient accumulation). */
+  /** True: the next backward reduces gradients. False: they add up unsharded on each rank (gradient accumulation). */
   setRequiresGradientSync(sync: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.requiresGradientSync = unit.requiresAllReduce = sync);
   }
 
   /**
-   * Whether the next backward sums gradients over replicas, where there are some (HSDP); without, each replica adds up its own
-   * reduced ones, which the next all-reduce takes.
+   * True: the next backward sums reduced gradients over replicas, where there are some (HSDP). False: each replica adds up its own,
+   * until an all-reduce sums them.
    */
   setRequiresAllReduce(allReduce: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.requiresAllReduce = allReduce);
   }
 
   /**
-   * Whether parameters are freed after the forward, or the number of ranks that keep parts of them. Every rank must.
+   * True: the forward frees the parameters at its end. False: it keeps them. A number of ranks: each of them keeps a part. Every rank
+   * must call it.
    *
    * @throws {ArgumentError} for a number that does not divide the ranks which share a unit
    */
@@ -155,21 +156,22 @@ export class FullyShardedModule {
     this.#set(options, (unit) => unit.reshardAfterForward = reshard);
   }
 
-  /** Whether parameters are freed after the backward. Kept ones spare the next forward a gather; an optimizer's step frees them. */
+  /** True: the backward frees the parameters. False: they stay for the next forward, or until an optimizer's step frees them. */
   setReshardAfterBackward(reshard: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.reshardAfterBackward = reshard);
   }
 
   /**
-   * Whether the next backward is the last one before gradients are read. Before, reduced gradients add up unseen, and ranks spare
-   * themselves telling each other what they used.
+   * True: the next backward is the last before gradients are read. False: reduced gradients add up, but parameters do not show them
+   * yet, and ranks do not exchange which parameters they used.
    */
   setIsLastBackward(isLast: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.isLastBackward = isLast);
   }
 
   /**
-   * Sets what summed gradients are divided by, such as the number of tokens for a token-sum loss. Without a call it is the number of ranks.
+   * Sets the number by which summed gradients are divided, such as the number of tokens for a token-sum loss. At first it is the
+   * number of ranks.
    *
    * @throws {ArgumentError} if it is not positive
    */
@@ -179,9 +181,9 @@ export class FullyShardedModule {
   }
 
   /**
-   * How many units may have whole gradients in reduction at a time, beside the unit whose gradients are being written. With 1, as
-   * at first, a unit's gradients are written where the unit before had its own, once these are reduced; with 2 they have memory of
-   * their own, and the backward goes on beside the reduction. The largest number of the units below one root counts.
+   * Sets how many units may have unsharded gradients in reduction at a time, beside the unit whose gradients are being written. With
+   * 1, as at first, a unit's gradients are written to the memory of the unit before, when that is reduced. With 2 they have memory of
+   * their own, and the backward goes on during the reduction. The largest number among the units below a root counts.
    *
    * @throws {ArgumentError} if it is no whole number above 0
    */
@@ -192,30 +194,30 @@ export class FullyShardedModule {
     this.#set(options, (unit) => unit.maxReduceScatterInputs = count);
   }
 
-  /** Whether the backward gathers the parameters: false where it needs none of their values, as for an embedding. */
+  /** True: the backward gathers the parameters. False: it does not, as an embedding's needs none of their values. */
   setUnshardInBackward(unshard: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.unshardInBackward = unshard);
   }
 
-  /** Gathers this unit by `gather` from now on; undefined gives that back to the library. Every rank must. */
+  /** Gathers this unit by `gather` from now on, or by the library where that is undefined. Every rank must call it. */
   setCustomAllGather(gather: CustomCollectives["allGather"]): void {
     this.unit.custom.allGather = gather;
   }
 
-  /** Reduces this unit by `reduce` from now on; undefined gives that back to the library. Every rank must. */
+  /** Reduces this unit by `reduce` from now on, or by the library where that is undefined. Every rank must call it. */
   setCustomReduceScatter(reduce: CustomCollectives["reduceScatter"]): void {
     this.unit.custom.reduceScatter = reduce;
   }
 
-  /** Hands this unit's reduced gradients to `hook` before they are added to earlier ones. Undefined ends that. */
+  /** Calls `hook` with this unit's reduced gradients before they are added to earlier ones. Undefined ends that. */
   setAllReduceHook(hook: CustomCollectives["allReduceHook"]): void {
     this.unit.custom.allReduceHook = hook;
   }
 
   /**
-   * Drops what steps have left of gradients, also of accumulations that were not reduced yet, and frees gathered parameters, on every
-   * rank (PyTorch's `reset_iter_state`). A forward or backward that throws needs no such call: the next one begins afresh, and a
-   * backward that throws drops gradients itself. It is for an accumulation that is given up, as where one of its forwards has thrown.
+   * Drops all gradients, also accumulated ones that were not reduced, and frees gathered parameters (PyTorch's `reset_iter_state`).
+   * Every rank must call it. It is for an accumulation that is given up, as where one of its forwards has thrown. A forward or
+   * backward that throws needs no such call: the next begins afresh, and a backward that throws drops gradients itself.
    *
    * @throws {ArgumentError} if the module is below a root, or a backward is under way
    */
@@ -230,9 +232,9 @@ export class FullyShardedModule {
     for (const unit of this.units()) unit.abandonPass();
   }
 
-  /** Frees all shards and windows: the modules are ordinary ones again, without values, and can be sharded anew. Every rank must. */
+  /** Frees all shards: the modules are as before `fullyShard`, without values, and can be sharded again. Every rank must call it. */
   dispose(): void {
-    if (!this.modules.some((module) => shardedModuleOf(module) === this)) return; // it was, and they may be sharded anew
+    if (!this.modules.some((module) => shardedModuleOf(module) === this)) return; // disposed before; the modules may be sharded again
     for (const unit of this.units()) {
       letGo(unit);
       unit.dispose();
@@ -245,11 +247,11 @@ export class FullyShardedModule {
 }
 
 /**
- * Lets several roots, as pipeline stages on one rank are, hold the whole gradients that they reduce together (PyTorch's
- * `share_comm_ctx`): the largest number that `setMaxReduceScatterInputs` set on any of them counts for all. Streams are a
- * device's, and shared by all roots anyway. Call it between passes.
+ * Lets several roots, such as the pipeline stages of a rank, hold the unsharded gradients in reduction together (PyTorch's
+ * `share_comm_ctx`). The largest number that `setMaxReduceScatterInputs` set on any of them counts for all. Streams belong to the
+ * device, so all roots share them anyway. Call it between passes.
  *
- * @throws {ArgumentError} if one of them is below another, as only roots hold gradients
+ * @throws {ArgumentError} if a module is below a root, as only roots hold gradients
  */
 export function shareCommContext(roots: readonly FullyShardedModule[]): void {
   for (const root of roots) {
@@ -271,9 +273,9 @@ export function shareCommContext(roots: readonly FullyShardedModule[]): void {
 }
 
 /**
- * Lets another method of a sharded module gather and free parameters as its forward does: what it is given and gives is hooked
- * alike. Does nothing if the module is not sharded, or the method was registered before. The method may call the forward, and the
- * forward the method: parameters are freed when the outer one has ended.
+ * Lets a method of a sharded module gather and free parameters as its forward does, with the same hooks on its arguments and its
+ * result. Does nothing if the module is not sharded, or the method was registered before. The method may call the forward, and the
+ * forward may call the method: the parameters are freed when the outer call has ended.
  *
  * @param method name of a method that is called on the module
  * @throws {ArgumentError} if the module has no method of that name

@@ -1,17 +1,18 @@
 /**
- * Attaches a unit to its module: gathers before the forward, frees after it, and hangs the backward's two hooks on the
- * graph. The first unit's module to run that no other contains is the root; it finishes every forward and every pass.
+ * Hooks that make a unit follow its modules: one before each forward gathers the parameters, one after it frees them, and two on the
+ * graph do so for the backward. The unit whose module is called first, and which must be the outermost, is the root. It ends every
+ * forward and every pass.
  *
- * Note [Backward hooks]: the pre-backward hook sits on the tensors that the module returned and runs when their gradients
- * are known; the post-backward hook sits on those it was given, so everything inside has been done by then. A module whose
- * inputs need no gradient (an embedding) has no such tensor: the end of the pass closes its unit.
+ * Note [Backward hooks]: the pre-backward hook lies on the tensors that the module returned, and is called when their gradients are
+ * known. The post-backward hook lies on the tensors that the module was given, so the backward of the module has ended when it is
+ * called. A module whose inputs need no gradient, such as an embedding, has no such tensor; the end of the pass reduces its unit.
  *
- * Note [Forwards inside forwards]: a module may run itself again inside its forward, as where a method that was registered with
- * `registerFsdpForwardMethod` calls the forward. The parameters are gathered until the outermost of these forwards has ended, and
- * freed in the backward when it has left that one.
+ * Note [Forwards inside forwards]: a module may call itself inside its forward, as where a method that was registered with
+ * `registerFsdpForwardMethod` calls the forward. The outermost of these forwards gathers and frees the parameters, and so does its
+ * backward.
  *
- * Note [Recomputed forwards]: a unit inside a checkpointed module runs its forward again in the backward pass. Its hooks are on the
- * graph already, from the forward; so this one only needs the parameters, which stay for the unit's backward.
+ * Note [Recomputed forwards]: with activation checkpointing, the backward pass calls the forward of a unit again. The hooks of the
+ * first forward are still on the graph. So the second forward only gathers the parameters, which stay for the unit's backward.
  *
  * @module
  */
@@ -24,10 +25,10 @@ import { FsdpRoot } from "./root.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /**
- * Makes `unit` follow its modules.
+ * Attaches `unit` to its modules.
  *
- * @param unitsBelow gives all units of the modules' trees, this one first
- * @returns lets go of the modules
+ * @param unitsBelow gives all units of the modules' trees, of which this unit is the first
+ * @returns detaches the unit
  */
 export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[]): HookHandle {
   // A forward of a module inside a forward of the same module is part of that one: see Note [Forwards inside forwards].

@@ -1,14 +1,14 @@
 /**
- * The plan of a flat segment: where each parameter lies and how the ranks share it. A segment is `world` shards of one length;
- * rank r owns shard r. A pure function of sizes and world size, so every rank plans alike.
+ * The plan of a flat segment: the place of each parameter in it, and the elements of each that a rank keeps. A segment is `world`
+ * shards of one length, of which rank r keeps shard r. The plan is a pure function of sizes and world size, so all ranks have the same.
  *
- * Note [Block-aligned shards]: parameters start on multiples of 256 bytes and shards are multiples of it, so every cut
- * between two ranks falls on a 64-element block of its parameter, wherever that is inside a row. So padding is below one block
- * a parameter and one a rank, for any shapes and any number of ranks, and the norm, which is summed by such blocks, does not
- * depend on the cut.
+ * Note [Block-aligned shards]: parameters begin on multiples of 256 bytes, and the length of shards is such a multiple. So a shard
+ * ends between two blocks of 64 elements of a parameter, also inside of a row. There is less padding than one block for each parameter
+ * and one for each rank, for any shapes and any number of ranks. The norm is summed by these blocks, so it does not depend on the
+ * number of ranks.
  *
- * A parameter may be cut along one of its dims instead, as PyTorch cuts it: alone in its segment, into padded chunks. Its norm
- * adds the squares of each rank's own elements then, and so depends on the cut.
+ * A parameter may be cut along one of its dims instead, as PyTorch does. It is alone in its segment then, in padded chunks. Its norm
+ * adds the squares of each rank's elements, and so does depend on the number of ranks.
  *
  * @module
  */
@@ -20,44 +20,28 @@ import { lengthsOf } from "../tensor/cut.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, rangeLayout, SHARD_BLOCK, type ShardLayout } from "../tensor/shard_layout.ts";
 
-/** What parameters and shards begin on a multiple of, in bytes of the narrowest dtype that a segment is held in. */
+/** Parameters and shards begin on a multiple of these bytes, in the narrowest dtype that a segment is held in. */
 const ALIGNMENT_BYTES = SHARD_BLOCK * float32.byteLength;
 
-/** Where things lie in a segment, in elements. */
+/** Places and lengths in a segment, in elements. */
 export interface SegmentPlan {
   /** First element of each parameter, in the order given. */
   readonly offsets: readonly number[];
-  /** Length of each rank's shard; the segment is `world` of them. */
+  /** Length of each rank's shard; the segment is `world` shards long. */
   readonly shardLength: number;
   readonly world: number;
   /** Elements of the segment that belong to no parameter. */
   readonly padding: number;
-  /** How its only parameter is cut, where that is not flat. */
+  /** The chunks of its only parameter, where that is cut along a dim. */
   readonly chunks?: Chunks;
 }
 
-/** A parameter cut along a dim into chunks of one size, of which the last may be shorter or empty (PyTorch's `Shard(dim)`). */
+/** A parameter cut along a dim into chunks of one size; the last chunks may be shorter or empty (PyTorch's `Shard(dim)`). */
 export interface Chunks {
   readonly shape: Shape;
   readonly dim: number;
-  /** Indices of the dim in a chunk. */
+  /** Number of indices of the dim in a chunk. */
   readonly size: number;
-}
-
-/** One rank's share of one parameter, in elements. */
-export interface Share {
-  /** First element, counted from the parameter's. */
-  readonly offset: number;
-  readonly length: number;
-  /** First element, counted from the rank's shard of the segment. */
-  readonly runOffset: number;
-}
-
-/** What a rank owns of a parameter. */
-export interface OwnedPart {
-  readonly shard: ShardLayout;
-  /** First element, counted from the rank's shard of the segment. */
-  readonly runOffset: number;
 }
 
 function roundUp(value: number, unit: number): number {
@@ -98,23 +82,11 @@ export function planParts(
   return smaller === 0 ? plan : { ...plan, padding: plan.padding + smaller };
 }
 
-/** What `rank` owns of the parameter that starts at `offset` with `numel` elements. */
-export function shareOf(plan: SegmentPlan, offset: number, numel: number, rank: number): Share {
-  const shardStart = rank * plan.shardLength;
-  const begin = Math.min(Math.max(offset, shardStart), offset + numel);
-  const end = Math.max(begin, Math.min(offset + numel, shardStart + plan.shardLength));
-  return {
-    offset: begin - offset,
-    length: end - begin,
-    runOffset: Math.max(0, Math.min(begin - shardStart, plan.shardLength)),
-  };
-}
-
 /**
  * Plans a segment of one parameter that is cut along a dim.
  *
  * @param dim counted from the end where negative
- * @throws {ArgumentError} if there is no such dim, or one but the first does not divide evenly
+ * @throws {ArgumentError} if there is no such dim, or a dim but the first does not divide evenly
  */
 export function planChunks(parameter: Parameter, dim: number, world: number): SegmentPlan {
   const { shape, fqn, globalShape, placements } = parameter;
@@ -141,7 +113,7 @@ export function planChunks(parameter: Parameter, dim: number, world: number): Se
   };
 }
 
-/** A rank's chunk; of no elements where there are fewer chunks than ranks. */
+/** A rank's chunk. It has no elements where there are fewer chunks than ranks. */
 export function chunkOf({ shape, dim, size }: Chunks, rank: number): Box {
   const length = at(shape, dim, "dim");
   const begin = Math.min(length, rank * size);
@@ -151,13 +123,20 @@ export function chunkOf({ shape, dim, size }: Chunks, rank: number): Box {
   };
 }
 
-/** What `rank` owns of the parameter of that shape that starts at `offset`. */
-export function ownedPart(plan: SegmentPlan, offset: number, shape: Shape, rank: number): OwnedPart {
+/**
+ * The elements that a rank keeps of a parameter.
+ *
+ * @param start first element of the parameter in the segment
+ */
+export function shardLayoutOf(plan: SegmentPlan, start: number, shape: Shape, rank: number): ShardLayout {
   if (plan.chunks !== undefined) {
     const box = chunkOf(plan.chunks, rank);
     const numel = numelOf(box.sizes);
-    return { shard: { shape, boxes: numel === 0 ? [] : [box], numel }, runOffset: 0 };
+    return { shape, boxes: numel === 0 ? [] : [box], numel, offset: 0 };
   }
-  const share = shareOf(plan, offset, numelOf(shape), rank);
-  return { shard: rangeLayout(shape, share.offset, share.length), runOffset: share.runOffset };
+  const [shardStart, numel] = [rank * plan.shardLength, numelOf(shape)];
+  const begin = Math.min(Math.max(start, shardStart), start + numel);
+  const end = Math.max(begin, Math.min(start + numel, shardStart + plan.shardLength));
+  const offset = Math.max(0, Math.min(begin - shardStart, plan.shardLength));
+  return rangeLayout(shape, begin - start, end - begin, offset);
 }

@@ -1,6 +1,6 @@
 /**
- * How a unit comes to have its segments, and how parameters get their values back when it goes: in steps of which each happens on all
- * ranks or on none, with the parameters as they were until the last.
+ * Opens the segments of a unit, and gives parameters their values back when a unit is dissolved. Each step happens on all ranks or on
+ * none, and the parameters change in the last step only.
  *
  * @module
  */
@@ -13,14 +13,14 @@ import { planChunks } from "./layout.ts";
 import { FlatSegment, type SegmentOptions } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
 
-/** What a unit is opened with. */
+/** The segments of a unit, and the factor on its sums. */
 interface Opened {
   readonly segments: readonly FlatSegment[];
   /** The inverse of the number of ranks; undefined where there are no parameters. */
   readonly scale: DeviceScalar | undefined;
 }
 
-/** A segment to be. */
+/** Parameters of a segment that is not opened yet. */
 interface PlannedSegment {
   readonly list: readonly Parameter[];
   readonly options: SegmentOptions;
@@ -28,14 +28,14 @@ interface PlannedSegment {
 
 /**
  * Opens the segments of a unit, and copies the values that parameters have into them. Collective. The parameters do not change yet.
- * Where it fails on a rank, also in the user's `shardPlacement` or `gatherExtension`, it fails on all, and none keeps memory.
+ * If it fails on a rank, also in the user's `shardPlacement` or `gatherExtension`, it fails on all ranks, and none keeps memory.
  *
  * @param merged units whose parameters are among these
  */
 export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], merged: readonly FsdpUnit[]): Opened {
   using opened = new DisposableStack();
   const { all } = unit.policy;
-  // Memory is opened by calls that all ranks make, so what functions of the user throw on one rank must stop all before them.
+  // Windows are opened by all ranks together. So an error of the user's functions on one rank must stop all ranks before that.
   const segments = all.agree(`plan '${unit.name}'`, () => planSegments(unit, parameters)).map(({ list, options }) => {
     const segment = new FlatSegment(unit, list, options);
     opened.defer(() => segment.dispose());
@@ -51,7 +51,7 @@ export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], m
   return { segments, scale };
 }
 
-/** The parameters of each segment: those that lie flat together, then those that are cut along a dim, each by itself. */
+/** The parameters of each segment: first those that lie flat together, then each that is cut along a dim. */
 function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonly PlannedSegment[] {
   const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
   const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
@@ -64,14 +64,14 @@ function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonl
   ];
 }
 
-/** How a parameter is cut that does not lie flat among others. */
+/** The plan and extension of a parameter that is cut along a dim; nothing for a parameter that lies flat among others. */
 function cutOf({ policy }: FsdpUnit, parameter: Parameter): SegmentOptions {
   const extension = policy.gatherExtension(parameter);
   const dim = policy.shardPlacement(parameter) ?? (extension === undefined ? undefined : 0);
   return dim === undefined ? {} : { plan: planChunks(parameter, dim, policy.group.size), extension };
 }
 
-/** Copies the values that parameters have, in memory of their own or in segments of other units. Collective. */
+/** Copies the values of parameters from their own memory, or from segments of merged units, to the new segments. Collective. */
 function takeValues(segments: readonly FlatSegment[], others: readonly FlatSegment[]): void {
   const lent = others.flatMap(({ storages }) => storages).filter((storage) => storage.hasValues());
   const present = new Set(lent.map(({ parameter }) => parameter));
@@ -89,14 +89,14 @@ function takeValues(segments: readonly FlatSegment[], others: readonly FlatSegme
   for (const other of others) other.lendValues((parameter, values) => owners.get(parameter)?.take(parameter, values));
 }
 
-/** Values that were taken out of segments, in memory of their own. */
+/** Full values of parameters, in new memory. */
 interface TakenValues extends Disposable {
-  /** Gives them to their parameters, which must be plain and have no memory. */
+  /** Gives the values to their parameters, which must be plain and have no memory. */
   give(): void;
 }
 
 /**
- * Copies the whole values of parameters out of segments. Collective: where a rank has no memory for them, all fail and keep none.
+ * Copies the full values of parameters out of segments. Collective: where a rank has no memory for them, all ranks fail and keep none.
  *
  * @throws {OutOfMemoryError} on that rank
  */

@@ -1,6 +1,6 @@
 /**
- * One sharded parameter: which elements of it this rank owns, and its gradient in both forms, unsharded (before the reduction)
- * and sharded (after it).
+ * One sharded parameter: the elements that this rank keeps, and its gradient, which is unsharded before the reduction and sharded
+ * after it.
  *
  * @module
  */
@@ -11,7 +11,6 @@ import { type NormReducer, reduceOver } from "../tensor/norm_reducer.ts";
 import type { GradientReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { OwnedPart } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
 
@@ -22,27 +21,25 @@ export class ShardedStorage implements ParameterStorage {
   readonly shard: ShardLayout;
   /** The same elements as {@link shard}, of this rank's part of the global tensor: of what is gathered. */
   readonly localShard: ShardLayout;
-  readonly runOffset: number;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;
   readonly flatShard: FlatSegment;
-  /** First element in the whole segment. */
+  /** First element of the parameter in the segment. */
   readonly #offset: number;
   #used = false;
   #hasValues = false;
   #isHidden = false;
-  /** The gradient of the owned elements, shown when a pass that reduced it has ended. */
+  /** The gradient of this rank's elements; from the end of the pass that reduced it until it is cleared. */
   #owned: Tensor | undefined;
 
-  constructor(segment: FlatSegment, parameter: Parameter, offset: number, part: OwnedPart, group: ProcessGroup) {
+  constructor(segment: FlatSegment, parameter: Parameter, offset: number, shard: ShardLayout, group: ProcessGroup) {
     this.flatShard = segment;
     this.parameter = parameter;
     this.#offset = offset;
-    this.localShard = part.shard;
-    this.shard = parameter.globalLayout(part.shard);
-    this.runOffset = part.runOffset;
+    this.localShard = shard;
+    this.shard = parameter.globalLayout(shard);
     this.sink = new GradientSlot({
-      place: () => segment.gradientPlace(parameter, offset),
+      place: () => segment.gradients.place(parameter, offset),
       dtype: segment.unit.policy.reduceDtype,
       direct: segment.writesDirectly,
       onContribution: () => {
@@ -54,7 +51,7 @@ export class ShardedStorage implements ParameterStorage {
     this.normReducer = reduceOver([own, ...parameter.placements.map(({ axis }) => axis.normReducer)]) ?? own;
   }
 
-  /** The unit it belongs to. */
+  /** The unit that the parameter belongs to. */
   get unit(): FsdpUnit {
     return this.flatShard.unit;
   }
@@ -63,17 +60,17 @@ export class ShardedStorage implements ParameterStorage {
     return this.unit;
   }
 
-  /** Whether a backward on this rank has reached it since its gradient was cleared. */
+  /** A backward on this rank has reached the parameter since its gradient was cleared. */
   get used(): boolean {
     return this.#used;
   }
 
-  /** Whether its gradient was reduced, on some ranks at least, and is not shown yet. */
+  /** The gradient was reduced, and the end of a pass has not shown it yet. */
   get isHidden(): boolean {
     return this.#isHidden;
   }
 
-  /** Whether any gradient memory of the segment is in use by it. */
+  /** The parameter uses memory of the segment's gradients. */
   get holdsGradient(): boolean {
     return this.#owned !== undefined || this.hasUnreduced();
   }
@@ -88,7 +85,7 @@ export class ShardedStorage implements ParameterStorage {
 
   vacate(): void {
     this.#hasValues = false;
-    this.unit.reshard(); // a gathered copy has the values
+    this.unit.reshard(); // the unsharded buffer has the values, too
   }
 
   hasUnreduced(): boolean {
@@ -108,20 +105,20 @@ export class ShardedStorage implements ParameterStorage {
     this.flatShard.releaseGradient(this);
   }
 
-  /** Closes the unsharded gradient, which is about to be reduced; without any contribution, zeros take the place. */
+  /** Completes the unsharded gradient for its reduction: adds up the pass, or writes zeros if no backward has contributed. */
   prepareReduction(): void {
     this.#isHidden = this.parameter.requiresGrad;
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
-    using place = this.flatShard.gradientPlace(this.parameter, this.#offset);
+    using place = this.flatShard.gradients.place(this.parameter, this.#offset);
     place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
   }
 
-  /** Shows the gradient of the owned elements, if some rank used the parameter. */
+  /** Shows the gradient of this rank's elements, if some rank used the parameter. */
   show(used: boolean): void {
     this.#isHidden = false;
     if (!used) return;
-    this.#owned ??= this.flatShard.shardedGradient(this.runOffset, this.shard.numel);
+    this.#owned ??= this.flatShard.gradients.sharded(this.shard);
     this.parameter.announceGradient();
   }
 }

@@ -1,5 +1,5 @@
 /**
- * What a user decides about sharding.
+ * Options of sharding, and functions that a user can give for gathers and reductions.
  *
  * @module
  */
@@ -17,116 +17,119 @@ import type { Shape } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** A gather of one unit, or of a part of it with a dtype or a cut of its own. */
+/** A gather of one segment of a unit. */
 export interface AllGatherCall {
   /** The ranks that share the parameters. */
   readonly group: ProcessGroup;
   /** This rank's shard: `byteLength` bytes. */
   readonly src: DevicePtr;
-  /** Where the shards of all ranks go, in the order of the ranks. */
+  /** Memory for the shards of all ranks, in the order of the ranks. */
   readonly dst: DevicePtr;
   /** Length of a rank's shard. */
   readonly byteLength: number;
-  /** Name of what is gathered. */
+  /** Name of the segment. */
   readonly unit: string;
-  /** Whether a forward or a backward needs it. */
+  /** The forward or backward that needs it. */
   readonly phase: Phase;
 }
 
-/** A reduction of one unit, or of a part of it: as `ProcessGroup.reduceScatter`. */
+/** A reduction of one segment of a unit, as `ProcessGroup.reduceScatter` takes it. */
 export interface ReduceScatterCall extends ReduceScatterOptions {
   /** The ranks that share the parameters. */
   readonly group: ProcessGroup;
-  /** Name of what is reduced. */
+  /** Name of the segment. */
   readonly unit: string;
   /** The backward. */
   readonly phase: Phase;
 }
 
-/** What moves a unit's parameters and gradients in place of the library (PyTorch's `Comm`). */
+/** Functions that move a unit's parameters and gradients in place of the library (PyTorch's `Comm`). */
 export interface CustomCollectives {
-  /** Gathers the shards of all ranks; undefined: the library does. */
+  /** Gathers the shards of all ranks. Undefined: the library does. It must not unshard or reshard the unit. */
   allGather: ((call: AllGatherCall) => Work) | undefined;
-  /** Sums gradients into the ranks' shards; undefined: the library does. */
+  /** Sums gradients into the ranks' shards. Undefined: the library does. */
   reduceScatter: ((call: ReduceScatterCall) => Work) | undefined;
-  /** Gets this rank's shard of the reduced gradients, flat float32, before they are added to earlier ones; with replicas, summed over them. */
+  /** Gets this rank's shard of the sums, flat float32, before it is added to earlier ones. With replicas, it is summed over these. */
   allReduceHook: ((reduced: Tensor) => void) | undefined;
 }
 
-/** What an extension is told of a parameter that it gathers. */
+/** The parameter that an extension gathers. */
 export interface GatherContext {
   /** The ranks that share the parameter. */
   readonly group: ProcessGroup;
-  /** Shape of the whole parameter. */
+  /** Shape of the unsharded parameter. */
   readonly shape: Shape;
-  /** Shape of the first rank's chunk; of the others none is larger. */
+  /** Shape of the first rank's chunk; no other rank's chunk is larger. */
   readonly chunkShape: Shape;
-  /** What is computed in. */
+  /** The dtype that is computed in. */
   readonly paramDtype: DType;
 }
 
-/** What an extension gives to be gathered. */
+/** Tensors that an extension gives to be gathered. */
 export interface GatherInputs<Metadata> {
-  /** What is gathered: each input has one shape and dtype on all ranks, so shorter ones must be padded. */
+  /** The tensors. Each has the same shape and dtype on all ranks, so a shorter chunk must be padded. */
   readonly inputs: readonly Tensor[];
-  /** Stays on this rank, for {@link GatherExtension.postAllGather}. */
+  /** A value that stays on this rank, for {@link GatherExtension.postAllGather}. */
   readonly metadata: Metadata;
 }
 
 /** Gathers a parameter in a form of its own, e.g. quantized (PyTorch's `fsdp_pre_all_gather` and `fsdp_post_all_gather`). */
 export interface GatherExtension<Metadata = unknown> {
   /**
-   * Gives what is gathered of a shard.
+   * Gives the tensors that are gathered in place of a shard.
    *
    * @param shard this rank's chunk of the float32 values; of no elements where there are fewer chunks than ranks
    */
   preAllGather(shard: Tensor, context: GatherContext): GatherInputs<Metadata>;
   /**
-   * Makes the whole parameter of what was gathered.
+   * Makes the unsharded parameter of the gathered tensors.
    *
-   * @param outputs of each input those of all ranks: [ranks, …its shape]
-   * @param out the whole parameter in `paramDtype`, to be written
+   * @param outputs for each input the tensors of all ranks: [ranks, …its shape]
+   * @param out the unsharded parameter in `paramDtype`, to be written
    */
   postAllGather(outputs: readonly Tensor[], metadata: Metadata, out: Tensor): void;
 }
 
-/** What becomes of whole parameters after a forward; a number of ranks keeps them in as many parts. */
+/** After a forward, true frees unsharded parameters, false keeps them, and a number of ranks keeps them in as many parts. */
 export type ReshardAfterForward = boolean | number | undefined;
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
   /**
-   * The ranks that share the parameters: a mesh of one axis, also of an axis of a larger mesh, or a group. Of a mesh of two axes the
-   * second shards, and the first holds copies of what is sharded (HSDP).
+   * The ranks that share the parameters: a mesh of one axis, also an axis of a larger mesh, or a group. With a mesh of two axes,
+   * parameters are sharded along the second and replicated along the first (HSDP).
    */
   readonly mesh: DeviceMesh | ProcessGroup;
   /**
-   * Whether parameters are freed after the forward and gathered again for the backward. Undefined: yes, except for the
-   * root module, whose parameters the backward needs at once. A number n, which divides the ranks that share them, frees all but a
-   * part: neighbours of n ranks each keep an n-th, and the backward gathers among them only; 1 is false, and all ranks are true.
+   * True frees the parameters after the forward, and gathers them again for the backward; false keeps them. Undefined is false for
+   * the root module, whose parameters the backward needs at once, and true for others. A number n keeps a part: of n neighbouring
+   * ranks each keeps an n-th, and the backward gathers among these. It must divide the ranks that share the parameters; 1 is false,
+   * and the number of all ranks is true.
    */
   readonly reshardAfterForward?: ReshardAfterForward;
   /** Dtypes of the unit. */
   readonly precision?: MixedPrecision | undefined;
   /**
-   * Whether the backward gathers the next unit while one computes. Undefined: no. CPU transports copy when asked, so there
-   * it only costs a second unit's memory.
+   * The backward of a unit begins to gather the unit that comes next. CPU transports copy when they are called, so there it only
+   * costs memory of a second unit.
+   *
+   * @default false
    */
   readonly backwardPrefetch?: boolean;
-  /** Parameters that stay as they are: neither sharded nor reduced. Another parallelism may take them. */
+  /** Parameters that are neither sharded nor reduced. Another parallelism may take them. */
   readonly ignoredParameters?: Iterable<Parameter>;
   /**
-   * The dim that a parameter is cut along, as PyTorch cuts it; undefined: flat, with the others of its unit. Each parameter that is
-   * cut along a dim is gathered and reduced on its own; dims but the first must divide evenly.
+   * The dim that a parameter is cut along, as PyTorch does. Undefined: the parameter lies flat with the others of its unit. Each
+   * parameter that is cut along a dim is gathered and reduced alone. Dims but the first must divide evenly.
    */
   readonly shardPlacement?: (parameter: Parameter) => number | undefined;
-  /** Where shards, their gradients and optimizer states lie. @default on the device */
+  /** Keeps shards, their gradients and optimizer states in host memory. @default on the device */
   readonly offloadPolicy?: OffloadPolicy | undefined;
-  /** What gathers a parameter in a form of its own; it is cut along dim 0 then, unless `shardPlacement` gives another one. */
+  /** Gathers a parameter in a form of its own. The parameter is cut along dim 0, unless `shardPlacement` gives another dim. */
   readonly gatherExtension?: (parameter: Parameter) => GatherExtension | undefined;
 }
 
-/** A policy with nothing left open but the root rule. */
+/** A policy with all defaults but the root's `reshardAfterForward`. */
 export interface ResolvedPolicy
   extends ResolvedPrecision, ShardRanks, Required<Pick<FullyShardOptions, "shardPlacement" | "gatherExtension">> {
   readonly reshardAfterForward: ReshardAfterForward;

@@ -1,14 +1,14 @@
 /**
- * What the units below one root do together: the order in which a backward will reach them, and the end of each pass.
+ * The units below one root: the order in which a backward will reach them, and the end of each pass.
  *
- * Note [Uses of a unit]: a use is one forward of a unit whose backward may come. It hangs on the graph, so it ends when the
- * backward has reached it or when the graph is dropped. A module that runs twice before a backward is reached twice by it; all
- * contributions of a pass are added before they are reduced, as in DDP, so that both give the same bits: while a use is open
- * the reduction waits for it, or for the end of the pass where that use belongs to another one.
+ * Note [Uses of a unit]: a use is one forward of a unit. It is open until the backward has reached it or its graph is dropped. A
+ * module that is called twice before a backward has two uses, and the backward reaches both. Their gradients are added first and
+ * reduced then, as in DDP, so that FSDP and DDP give the same bits: the unit is reduced when its last use is reached. A use of
+ * another graph may stay open; the unit is reduced at the end of the pass then.
  *
- * Note [Unused parameters]: a reduction moves the whole unit, so a parameter that no rank used has a sum of zeros.
- * Ranks tell each other at the end of the pass which parameters they used: a parameter that no rank used gets no
- * gradient, so that the optimizer skips it, as in every other mode.
+ * Note [Unused parameters]: a reduction sums all parameters of a unit, so a parameter that no rank used has a sum of zeros. At the
+ * end of the pass ranks exchange which parameters they used. A parameter that no rank used gets no gradient, and the optimizer skips
+ * it, as with DDP and without ranks.
  *
  * @module
  */
@@ -22,20 +22,20 @@ export class Use {
   readonly unit: FsdpUnit;
   readonly #uses: Use[];
 
-  /** @param uses the open ones of the same root, in the order of the forward */
+  /** @param uses the open uses of the same root, in the order of the forward */
   constructor(unit: FsdpUnit, uses: Use[]) {
     this.unit = unit;
     this.#uses = uses;
     uses.push(this);
   }
 
-  /** The unit that the forward left before this one. */
+  /** The unit whose forward ended before; a backward reaches it next. */
   get previous(): FsdpUnit | undefined {
     const place = this.#uses.indexOf(this);
     return place > 0 ? this.#uses[place - 1]?.unit : undefined;
   }
 
-  /** Ends it; a second call does nothing. */
+  /** Ends the use. A second call does nothing. */
   close(): void {
     const place = this.#uses.lastIndexOf(this);
     if (place >= 0) this.#uses.splice(place, 1);
@@ -43,26 +43,26 @@ export class Use {
 }
 
 /**
- * Unsharded gradients that are being reduced, the oldest first, of one root or of several that share them (PyTorch's `comm_ctx`).
- * While a gradient is held here, its memory is not free for the next unit's gradients, so those need not wait for its reduction.
+ * Unsharded gradients in reduction, the oldest first, of one root or of several that share them (PyTorch's `comm_ctx`). While a
+ * gradient is held here, the next unit's gradients get other memory, and the compute stream need not wait until this one is reduced.
  */
 export class ReductionInputs {
   readonly #roots: readonly FsdpUnit[];
   readonly #held: Buffer[] = [];
 
-  /** @param roots the units whose trees they belong to */
+  /** @param roots the root units that share these inputs */
   constructor(roots: readonly FsdpUnit[]) {
     this.#roots = roots;
   }
 
-  /** Takes one over whose reduction is enqueued on this stream, and lets go of the oldest beyond what the units allow. */
+  /** Takes over a gradient whose reduction is enqueued on this stream, and frees the oldest beyond `maxReduceScatterInputs`. */
   hold(input: Buffer): void {
     this.#held.push(input);
     const units = this.#roots.flatMap((unit) => unit.root?.units ?? [unit]);
     this.release(Math.max(...units.map(({ maxReduceScatterInputs }) => maxReduceScatterInputs)) - 1);
   }
 
-  /** Lets go of all but the newest `kept`. */
+  /** Frees all but the newest `kept` on the stream `reduce`, so after their reduction. */
   release(kept: number = 0): void {
     while (this.#held.length > kept) {
       const input = this.#held.shift();
@@ -73,7 +73,7 @@ export class ReductionInputs {
 
 /** The units of one root. */
 export class FsdpRoot implements PassMember {
-  /** All units of the root's tree, the root's first. */
+  /** All units of the root's tree, of which the root's is the first. */
   readonly units: readonly FsdpUnit[];
   readonly #uses: Use[] = [];
 
@@ -81,12 +81,12 @@ export class FsdpRoot implements PassMember {
     this.units = units;
   }
 
-  /** A forward of a unit has ended whose backward may come. */
+  /** The forward of a unit has ended: opens a use of it. */
   openUse(unit: FsdpUnit): Use {
     return new Use(unit, this.#uses);
   }
 
-  /** Whether a backward may come to a unit. */
+  /** A use of the unit is open, so a backward may reach it. */
   isUsed(unit: FsdpUnit): boolean {
     return this.#uses.some((use) => use.unit === unit);
   }
@@ -101,11 +101,11 @@ export class FsdpRoot implements PassMember {
     for (const unit of this.units) unit.abandonRootForward();
   }
 
-  /** Reduces what has not been reduced, also what earlier passes left; then frees what is gathered. */
+  /** Reduces gradients that were not reduced, also those of earlier passes, shows them, and frees gathered parameters. */
   endPass(): void {
     for (const unit of this.units.toReversed()) unit.reduceRest(); // the same order on every rank
     for (const unit of this.units) unit.releaseInputs();
-    this.#readUsed();
+    this.#showUsed();
     for (const unit of this.units) unit.reshardAfterPass();
   }
 
@@ -113,8 +113,8 @@ export class FsdpRoot implements PassMember {
     for (const unit of this.units) unit.abandonPass();
   }
 
-  /** See Note [Unused parameters]. */
-  #readUsed(): void {
+  /** Exchanges which parameters were used, and shows the gradients of these: see Note [Unused parameters]. */
+  #showUsed(): void {
     const last = this.units.filter((unit) => unit.isLastBackward).flatMap(({ segments }) => segments);
     const reduced = last.filter((segment) => segment.isReduced);
     for (const [ranks, segments] of Map.groupBy(reduced, ({ unit }) => unit.policy.all)) {

@@ -1,23 +1,14 @@
 /**
- * One flat segment at work: its parameters, which are views of the unsharded buffer, their unsharded gradient, and this rank's shard
- * of the reduced gradient.
- *
- * Note [What a segment holds of its gradients]
- * - unsharded gradient: `world` shards in the reduce dtype, from the first contribution of a backward to its reduction.
- * - sharded gradient: float32, from the first reduction until it is cleared; it lies on the shard's device.
- * - partial gradient: float32, where there are replicas: this replica's own sum, until it is summed over them and scaled.
- *
- * The unsharded gradient is written on the compute stream, then reduced and freed on the reduce stream. Readers of the sharded
- * gradient wait for the reduction.
+ * One flat segment of a unit: its parameters, which are views of the unsharded buffer (`gathered.ts`), and their gradients
+ * (`gradients.ts`), which `reduction.ts` reduces. `states.ts` says which memory there is when, and who frees it.
  *
  * @module
  */
 import { at } from "../at.ts";
 import type { Phase } from "../comm/call.ts";
-import { enqueuedWork, type Work } from "../comm/data_plane.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
-import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
 import type { StatePool } from "../device/state_pool.ts";
 import { float32 } from "../dtype.ts";
@@ -25,44 +16,40 @@ import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import type { FlatShard, Parameter } from "../tensor/parameter.ts";
-import { Tensor } from "../tensor/tensor.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
 import { copyChunks, GatheredParameters } from "./gathered.ts";
-import { ownedPart, planParts, type SegmentPlan } from "./layout.ts";
+import { SegmentGradients } from "./gradients.ts";
+import { planParts, type SegmentPlan, shardLayoutOf } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
+import { reduceSegment } from "./reduction.ts";
 import type { FsdpUnit } from "./unit.ts";
 
-/** What may be special about a segment. */
+/** Properties that set a segment apart from the others of its unit. */
 export interface SegmentOptions {
-  /** What the unit's name is followed by in the segment's. */
+  /** Text that follows the unit's name in the segment's. @default none */
   readonly suffix?: string;
-  /** Plan of a segment whose only parameter is cut along a dim. @default flat, one parameter after another */
+  /** Plan of a segment whose only parameter is cut along a dim. @default flat: the parameters follow each other */
   readonly plan?: SegmentPlan;
+  /** Gathers the segment's only parameter in a form of its own. */
   readonly extension?: GatherExtension | undefined;
 }
 
 /** A flat segment of one unit. */
 export class FlatSegment implements FlatShard {
-  /** What is computed on: gradients are reduced there. */
+  /** The device that computes with the parameters and reduces their gradients. */
   readonly computeDevice: Device;
-  /** The unit it belongs to. */
+  /** The unit that the segment belongs to. */
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
+  readonly gradients: SegmentGradients;
   readonly #nameOf: () => string;
   readonly #parameters: GatheredParameters;
-  #unshardedGrad: Buffer | undefined;
-  #shardedGrad: Buffer | undefined;
-  #partialGrad: Buffer | undefined;
-  /** The reduction that has not been waited for. */
-  #reduction: Work | undefined;
 
   /**
-   * Opens the window. Collective: where it fails on a rank, it fails on all. What follows are {@link open}, {@link take} and
-   * {@link adopt}: nothing changes in the parameters before the last.
-   *
-   * @param unit what it is part of
+   * Opens the window. Collective: where it fails on a rank, it fails on all. The caller calls {@link open} next, then {@link take}
+   * for each parameter that has values, then {@link adopt}. The parameters change in the last only.
    */
   constructor(unit: FsdpUnit, parameters: readonly Parameter[], { suffix = "", plan, extension }: SegmentOptions) {
     const first = parameters[0];
@@ -74,19 +61,20 @@ export class FlatSegment implements FlatShard {
     this.plan = plan ?? planParts(parameters, group.size, narrowest);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
     this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, extension);
+    this.gradients = new SegmentGradients(this);
     this.storages = parameters.map((parameter, i) => {
       const offset = at(this.plan.offsets, i, "offset of parameter");
-      const part = ownedPart(this.plan, offset, parameter.shape, group.rank);
-      return new ShardedStorage(this, parameter, offset, part, group);
+      const shard = shardLayoutOf(this.plan, offset, parameter.shape, group.rank);
+      return new ShardedStorage(this, parameter, offset, shard, group);
     });
   }
 
-  /** Allocates what is this rank's own. It may fail on this rank alone. */
+  /** Allocates this rank's shard. It may fail on this rank alone. */
   open(): void {
     this.#parameters.open();
   }
 
-  /** Makes the parameters views of the unsharded buffer, and frees memory of their own. */
+  /** Makes the parameters views of the unsharded buffer, and frees the memory that they had. */
   adopt(): void {
     const { unsharded: buffer } = this.#parameters;
     const dtype = this.unit.policy.paramDtype;
@@ -97,13 +85,13 @@ export class FlatSegment implements FlatShard {
     }
   }
 
-  /** Copies this rank's elements of a parameter whose unsharded float32 values lie at `from`. Between {@link beginWrite} and its end. */
+  /** Copies this rank's elements of a parameter from its unsharded float32 values. Between {@link beginWrite} and {@link endWrite}. */
   take(parameter: Parameter, from: DevicePtr): void {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
     const width = float32.byteLength;
     for (const { offset, length, local } of elementSlices(storage.localShard)) {
-      const dst = devicePtr(this.param + (storage.runOffset + local) * width);
+      const dst = devicePtr(this.param + (storage.shard.offset + local) * width);
       const src = devicePtr(from + offset * width);
       if (this.device === this.computeDevice) this.device.copy(dst, src, length * width);
       else copyAcross({ device: this.device, ptr: dst }, { device: this.computeDevice, ptr: src }, length * width);
@@ -111,13 +99,13 @@ export class FlatSegment implements FlatShard {
     storage.materialize();
   }
 
-  /** The unit's name, as it is now, and what tells the segment from others of the unit. */
+  /** The present name of the unit, followed by the suffix or the name of the only parameter. */
   get name(): string {
     return this.#nameOf();
   }
 
   get device(): Device {
-    return this.#parameters.home;
+    return this.#parameters.shardDevice;
   }
 
   get statePool(): StatePool | undefined {
@@ -133,11 +121,11 @@ export class FlatSegment implements FlatShard {
   }
 
   get grad(): DevicePtr {
-    return this.#shardedGrad?.ptr ?? NO_PTR;
+    return this.gradients.shardedPtr;
   }
 
   beginWrite(): void {
-    this.unit.reshard(); // a gathered copy would grow stale
+    this.unit.reshard(); // the unsharded buffer would keep the old values
     this.#parameters.beginWrite();
   }
 
@@ -145,152 +133,71 @@ export class FlatSegment implements FlatShard {
     this.#parameters.endWrite();
   }
 
-  /** Begins to gather the parameters; see {@link waitForGather}. */
+  /** Begins to gather the parameters. They may be used after {@link waitForGather}. */
   unshard(phase: Phase): void {
     for (const { parameter } of this.storages) parameter.requireValues();
     this.#parameters.unshard(phase, this.unit.custom.allGather);
   }
 
-  /** Orders what is enqueued from now on after the gather under way. */
+  /** Makes all that is enqueued from now on wait for the gather under way. */
   waitForGather(): void {
     this.#parameters.wait();
   }
 
-  /** Frees the unsharded parameters. Where `ranks` are given, each of them keeps a part. */
+  /** Frees the unsharded parameters. Where `ranks` is given, each of these ranks keeps a part. */
   reshard(ranks?: ProcessGroup): void {
     if (ranks === undefined) this.#parameters.reshard();
     else this.#parameters.reshardTo(ranks);
   }
 
-  /** Whether ops may write gradients to their places: those are no narrower than what is computed in. */
+  /** Ops may write gradients to their places, as those are no narrower than what is computed in. */
   get writesDirectly(): boolean {
     return this.unit.policy.reduceDtype.byteLength >= this.unit.policy.paramDtype.byteLength;
   }
 
-  /** Whether gradients wait to be reduced. */
-  get holdsUnshardedGradient(): boolean {
-    return this.#unshardedGrad !== undefined;
-  }
-
-  /** A handle on the place of one parameter's gradient in the unsharded gradient. */
-  gradientPlace(parameter: Parameter, offset: number): Tensor {
-    const bytes = this.plan.world * this.length * this.unit.policy.reduceDtype.byteLength;
-    this.#unshardedGrad ??= Buffer.allocate(this.computeDevice, bytes, `${this.name} gradients`, "gradients");
-    this.#unshardedGrad.retain();
-    return new Tensor(this.#unshardedGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
-  }
-
-  /**
-   * Sums the unsharded gradient over the ranks that share the unit. Parameters without a gradient count as zero. The sums go
-   * - to the sharded gradient, times `scale`, if neither replicas nor a hook follow;
-   * - to the partial gradient, times `scale`, if only a hook follows;
-   * - to the partial gradient, unscaled, if replicas follow: their all-reduce scales.
-   */
+  /** Sums the unsharded gradient over the ranks that share the unit. Parameters without a gradient count as zero. */
   reduceScatter(scale: DeviceScalar): void {
     if (!this.storages.some(({ parameter }) => parameter.requiresGrad)) return;
     for (const storage of this.storages) storage.prepareReduction();
-    if (this.#unshardedGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
-    const { ptr: src } = this.#unshardedGrad;
-    const { policy: { group, replicas, reduceDtype: dtype }, custom } = this.unit;
-    const isFinal = replicas === undefined && custom.allReduceHook === undefined;
-    const isOffloaded = isFinal && this.device !== this.computeDevice;
-    this.#onReduceStream(scale, () => {
-      using kept = new DisposableStack();
-      const before = isOffloaded ? undefined : isFinal ? this.#shardedGrad : this.#partialGrad;
-      const sum = before ?? this.#allocateShardedGrad(this.computeDevice);
-      if (!isFinal) this.#partialGrad = sum;
-      else if (!isOffloaded) this.#shardedGrad = sum;
-      else kept.use(sum);
-      const slices = this.#shardStarts(this.length).map((offset) => ({ offset, length: this.length }));
-      const scaled = replicas === undefined ? { scale } : {};
-      const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
-      using chunked = this.#inShards(src);
-      const args = { src: chunked?.ptr ?? src, dtype, slices, ...to };
-      const work = custom.reduceScatter === undefined
-        ? group.reduceScatter(args, this.name, "backward")
-        : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
-      if (isOffloaded) {
-        work.wait();
-        this.#addToShardedGrad(sum);
-      }
-      for (const { sink } of this.storages) sink.clear();
-      if (this.#unshardedGrad !== undefined) this.unit.holdInput(this.#unshardedGrad);
-      this.#unshardedGrad = undefined;
-      return work;
-    });
+    reduceSegment(this, scale);
   }
 
-  /** Sums the partial gradient, if there is one, over replicas, times `scale`, hands it to a hook, and adds it to the sharded gradient. */
-  allReduce(scale: DeviceScalar): void {
-    const { policy: { replicas }, custom: { allReduceHook } } = this.unit;
-    const partial = this.#partialGrad;
-    if (partial === undefined) return;
-    this.#onReduceStream(scale, () => {
-      this.#partialGrad = undefined;
-      using _partial = partial;
-      replicas?.allReduce(partial.ptr, this.length, float32, { scale, unit: this.name, phase: "backward" }).wait();
-      if (allReduceHook !== undefined) {
-        partial.retain();
-        using reduced = new Tensor(partial, denseLayout([this.length]), float32);
-        allReduceHook(reduced);
-      }
-      this.#addToShardedGrad(partial);
-      return enqueuedWork(this.computeDevice);
-    });
-  }
-
-  /** Whether gradients were reduced, over replicas as well, and are not yet shown to their parameters. */
+  /** Gradients were reduced, over replicas as well, and are not yet shown to their parameters. */
   get isReduced(): boolean {
-    return this.#partialGrad === undefined && this.storages.some(({ isHidden }) => isHidden);
+    return !this.gradients.isPartial && this.storages.some(({ isHidden }) => isHidden);
   }
 
-  /** Shows what was reduced, of the members that some rank used. See Note [Unused parameters]. */
+  /** Shows the reduced gradients of those parameters that some rank used. See Note [Unused parameters]. */
   show(used: ReadonlySet<ShardedStorage>): void {
-    this.#waitForReduction();
+    this.gradients.waitForReduction();
     for (const storage of this.storages) storage.show(used.has(storage));
   }
 
-  /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
+  /** The pass failed: clears all gradients, also those of earlier passes, as this pass may have been added to them. */
   abandonPass(): void {
-    this.#waitForReduction();
+    this.gradients.waitForReduction();
     for (const storage of this.storages) storage.clearGradient();
   }
 
-  /** The sharded gradient of one parameter, or undefined before the first reduction. */
-  shardedGradient(runOffset: number, length: number): Tensor | undefined {
-    if (this.#shardedGrad === undefined) return undefined;
-    this.#shardedGrad.retain();
-    return new Tensor(this.#shardedGrad, denseLayout([length], runOffset), float32);
+  /** A storage has cleared its gradient. Frees all gradients if it was the last; else writes zeros, to which the next sum is added. */
+  releaseGradient({ shard }: ShardedStorage): void {
+    this.gradients.waitForReduction();
+    if (this.storages.some((storage) => storage.holdsGradient)) this.gradients.zero(shard);
+    else this.gradients.free();
   }
 
-  /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
-  releaseGradient({ runOffset, shard: { numel } }: ShardedStorage): void {
-    this.#waitForReduction();
-    const sums = [this.#shardedGrad, this.#partialGrad].filter((sum) => sum !== undefined);
-    if (this.storages.some((storage) => storage.holdsGradient)) {
-      for (const { ptr, device } of sums) {
-        const dst = devicePtr(ptr + runOffset * float32.byteLength);
-        device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
-      }
-      return;
-    }
-    for (const sum of sums) sum.release();
-    this.#shardedGrad = undefined;
-    this.#partialGrad = undefined;
-    this.#freeUnshardedGrad();
-  }
-
-  /** Frees everything. Parameters that it has adopted become plain ones without memory. Every rank must. */
+  /** Frees everything. Parameters that were adopted become plain ones without memory. Collective. */
   dispose(): void {
-    this.#waitForReduction();
+    this.gradients.waitForReduction();
     for (const storage of this.storages) if (storage.parameter.storage === storage) storage.parameter.release();
     this.#parameters.dispose();
   }
 
   /**
-   * Gathers the master weights, and lends the unsharded float32 values of each parameter that has some, on the compute device. Collective.
+   * Gathers the master weights on the compute device, and calls `use` with the unsharded float32 values of each parameter that has
+   * some. The values are freed at the end. Collective.
    *
-   * @param ready what else must be allocated first: where that fails on a rank, it fails on all
+   * @param ready allocates what `use` needs, before the gather: where that fails on a rank, it fails on all
    */
   lendValues(use: (parameter: Parameter, values: DevicePtr) => void, ready: () => void = () => {}): void {
     const { computeDevice: device, name, length, plan: { chunks, offsets, world }, unit: { policy: { group } } } = this;
@@ -318,74 +225,5 @@ export class FlatSegment implements FlatShard {
       const offset = at(offsets, i, "offset of parameter") * float32.byteLength;
       use(storage.parameter, dense?.ptr ?? devicePtr(values.ptr + offset));
     }
-  }
-
-  /** Enqueues a reduction, which reads `scale`, after what has been enqueued. Of one that fails, what it began is waited for too. */
-  #onReduceStream(scale: DeviceScalar, reduce: () => Work): void {
-    void scale.ptr; // copied on the compute stream, if need be
-    const { streams } = this.computeDevice;
-    streams.get("reduce").wait(streams.current.record());
-    streams.on("reduce", () => {
-      try {
-        this.#reduction = reduce();
-      } catch (error) {
-        this.#reduction = enqueuedWork(this.computeDevice);
-        throw error;
-      }
-    });
-  }
-
-  /** A copy of the unsharded gradient with each rank's chunk contiguous, where the dim that a parameter is cut along is not the first. */
-  #inShards(unsharded: DevicePtr): Buffer | undefined {
-    const [{ chunks, world }, { reduceDtype }] = [this.plan, this.unit.policy];
-    if (chunks === undefined || chunks.dim === 0) return undefined;
-    const bytes = world * this.length * reduceDtype.byteLength;
-    const shards = Buffer.allocate(this.computeDevice, bytes, `${this.name} gradient chunks`, "gradients");
-    copyChunks(this.computeDevice, reduceDtype, chunks, { unsharded, shards: shards.ptr, world, to: "shards" });
-    return shards;
-  }
-
-  /** Adds sums to the sharded gradient; where there is none, they become it. */
-  #addToShardedGrad(sums: Buffer): void {
-    const { device } = this;
-    using own = this.#onShardDevice(sums);
-    if (this.#shardedGrad === undefined) {
-      own.retain();
-      this.#shardedGrad = own;
-      return;
-    }
-    const { ptr: dst } = this.#shardedGrad;
-    device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src: own.ptr });
-  }
-
-  /** A reference on sums on the shard's device: the sums themselves, or a copy of them. */
-  #onShardDevice(sums: Buffer): Buffer {
-    const { device } = this;
-    if (sums.device === device) {
-      sums.retain();
-      return sums;
-    }
-    const copy = this.#allocateShardedGrad(device);
-    copyAcross({ device, ptr: copy.ptr }, { device: sums.device, ptr: sums.ptr }, sums.byteLength);
-    return copy;
-  }
-
-  #allocateShardedGrad(device: Device): Buffer {
-    const bytes = this.length * float32.byteLength;
-    return Buffer.allocate(device, bytes, `${this.name} gradient shard`, "gradient shards");
-  }
-
-  #waitForReduction(): void {
-    this.#reduction?.wait();
-    this.#reduction = undefined;
-  }
-
-  #freeUnshardedGrad(): void {
-    this.#unshardedGrad?.release();
-    this.#unshardedGrad = undefined;
-  }
-
-  #shardStarts(step: number): number[] {
-    return Array.from({ length: this.plan.world }, (_, rank) => rank * step);
   }
 }

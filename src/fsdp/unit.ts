@@ -1,6 +1,9 @@
 /**
- * One unit of communication: the parameters of one `fullyShard` call, gathered and reduced together. It goes
- * sharded → unsharded (forward) → sharded → unsharded (backward) → reduced and sharded; hooks drive it.
+ * One unit of communication: the parameters of one `fullyShard` call, which are gathered, reduced and freed together. Hooks
+ * (`hooks.ts`) call it in this order:
+ * 1. `beginForward` gathers the parameters; `endForward` frees them.
+ * 2. `preBackward` gathers them again; `postBackward` reduces the gradients and frees the parameters.
+ * 3. `reduceRest` ends the pass.
  *
  * @module
  */
@@ -17,42 +20,44 @@ import type { Span } from "../runtime/trace.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
 import { unwind } from "../unwind.ts";
 import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
+import { allReducePartial } from "./reduction.ts";
 import { FsdpRoot, ReductionInputs, type Use } from "./root.ts";
 import { openSegments, takeOutValues } from "./opening.ts";
 import type { FlatSegment } from "./segment.ts";
 
-/** A unit. */
+/** The parameters of one call of `fullyShard`. */
 export class FsdpUnit implements GradientReducer {
-  /** The modules that it is gathered for, mostly one. */
+  /** The modules whose forward needs the parameters; mostly one module. */
   readonly modules: readonly Module[];
   /**
-   * What {@link fullyShard} was told, complete.
+   * The options of `fullyShard`, with their defaults.
    *
    * @internal
    */
   readonly policy: ResolvedPolicy;
   /**
-   * Its parameters, flat: one segment for each kind of them.
+   * The parameters: flat segments of those that require a gradient and of those that do not, and a segment for each that is cut
+   * along a dim.
    *
    * @internal
    */
   readonly segments: readonly FlatSegment[] = [];
-  /** Whether parameters are freed when a backward has left the unit. */
+  /** Frees the parameters when a backward has left the unit. */
   reshardAfterBackward = true;
-  /** Whether a backward gathers the parameters, which an embedding's needs not. */
+  /** Gathers the parameters for a backward. An embedding needs no values in its backward, so it may do without. */
   unshardInBackward = true;
-  /** Whether the next backward reduces gradients; without, they add up on each rank. */
+  /** Reduces gradients in the next backward. If false, they add up on each rank. */
   requiresGradientSync = true;
-  /** Whether reduced gradients are summed over replicas; without, each replica adds up its own. */
+  /** Sums reduced gradients over replicas. If false, each replica adds up its own. */
   requiresAllReduce = true;
-  /** Whether the end of a pass shows reduced gradients; without, that of a later one does. */
+  /** Shows reduced gradients at the end of a pass. If false, a later pass does. */
   isLastBackward = true;
-  /** What a user has put in the place of collectives; undefined ones are the library's. */
+  /** Functions of the user in place of collectives; where one is undefined, the library's is used. */
   readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
-  /** Most unsharded gradients that are in reduction at a time. The largest number among a root's units counts. */
+  /** The largest number of unsharded gradients that are in reduction at a time. The largest among the units of a root counts. */
   maxReduceScatterInputs = 1;
   /**
-   * Where unsharded gradients wait for their reduction, if this unit is a root.
+   * Unsharded gradients in reduction, if this unit is a root.
    *
    * @internal
    */
@@ -62,38 +67,38 @@ export class FsdpUnit implements GradientReducer {
   /** Units that a backward gathers next, when it reaches this one; undefined leaves the choice to the policy. */
   backwardPrefetch: readonly FsdpUnit[] | undefined;
   /**
-   * Set when the root first runs.
+   * The root's units; undefined until the root's first forward.
    *
    * @internal
    */
   root: FsdpRoot | undefined;
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
-  /** What the unsharded parameters were gathered for; undefined while they are sharded. */
-  #unsharded: Phase | undefined;
+  /** The purpose of the gather; undefined while the parameters are sharded. */
+  #gatheredFor: Phase | undefined;
   #reshardAfterForward: ReshardAfterForward;
-  /** The ranks that keep parts of the unsharded parameters after a forward, where they are fewer than share it. */
+  /** The ranks that keep parts of the unsharded parameters after a forward; undefined where no rank keeps any. */
   #neighbours: ProcessGroup | undefined;
   #gradientDivideFactor: number;
-  /** The inverse of the divide factor, which sums are multiplied by; undefined where there are no parameters. */
+  /** The inverse of the divide factor: reductions multiply sums by it. Undefined where the unit has no parameters. */
   readonly #gradientScale: DeviceScalar | undefined;
-  /** Whether this pass has reached the unit and has not left it yet. */
+  /** The pass under way has reached the unit and has not left it yet. */
   #inBackward = false;
-  /** The modules that have not run yet in this forward; empty outside of one. */
+  /** The modules that have not been called yet in the forward under way; empty without a forward. */
   readonly #pendingModules = new Set<Module>();
-  /** Whether the parameters were gathered for the forward under way, by it or by a prefetch, and so are freed if it fails. */
+  /** The parameters were gathered for the forward under way, by it or by a prefetch. If it fails, it frees them. */
   #gathersForward = false;
   #isDisposed = false;
-  /** Whether another unit's forward has gathered the parameters, and this one's has not begun. */
+  /** The forward of another unit has gathered the parameters, and this unit's forward has not begun. */
   #isPrefetched = false;
-  /** The forward and the backward under way, in a trace. */
+  /** Spans of the forward and of the backward under way, in a trace. */
   readonly #spans: { forward?: Span | undefined; backward?: Span | undefined } = {};
 
   /**
-   * Opens what the unit needs and copies the values that parameters have. Collective. Parameters change in {@link adopt} only: where
-   * this fails, on whichever rank, they are what they were on all, and no rank keeps memory.
+   * Opens the segments and copies the values that parameters have. Collective. The parameters change in {@link adopt} only. If the
+   * constructor fails on a rank, it fails on all, no parameter has changed, and no rank keeps memory.
    *
-   * @param merged units whose parameters become this one's
+   * @param merged units whose parameters become this unit's
    */
   constructor(
     modules: readonly Module[],
@@ -108,23 +113,26 @@ export class FsdpUnit implements GradientReducer {
     ({ segments: this.segments, scale: this.#gradientScale } = openSegments(this, parameters, merged));
   }
 
-  /** Makes the parameters the unit's own. They must be plain. */
+  /** Makes the parameters the unit's. They must be plain. */
   adopt(): void {
     for (const segment of this.segments) segment.adopt();
   }
 
-  /** FQNs of its modules; the class for a root, and before the tree has names. */
+  /** FQNs of the modules; for a root, and before the modules have names, the name of the class. */
   get name(): string {
     const nameOf = ({ fqn, constructor }: Module): string => fqn === undefined || fqn === "" ? constructor.name : fqn;
     return this.modules.map(nameOf).join(", ");
   }
 
-  /** What becomes of the parameters after the forward; undefined leaves it to the root rule, applied when the root first runs. */
+  /**
+   * After a forward, true frees the parameters, false keeps them, and a number of ranks keeps them in as many parts. Undefined: the
+   * root's first forward sets false for the root, and the other units free theirs.
+   */
   get reshardAfterForward(): ReshardAfterForward {
     return this.#reshardAfterForward;
   }
 
-  /** Collective where it is a number of ranks. @throws {ArgumentError} if that does not divide the ranks that share the unit */
+  /** A number of ranks is collective. @throws {ArgumentError} if it does not divide the ranks that share the unit */
   set reshardAfterForward(choice: ReshardAfterForward) {
     const { size } = this.policy.group;
     if (typeof choice === "number" && !(Number.isInteger(choice) && choice >= 1 && size % choice === 0)) {
@@ -152,9 +160,9 @@ export class FsdpUnit implements GradientReducer {
     if (this.#gradientScale !== undefined) this.#gradientScale.value = 1 / factor;
   }
 
-  /** Whether the unsharded parameters are here. */
+  /** The parameters are gathered, or a gather is under way. */
   get unsharded(): boolean {
-    return this.#unsharded !== undefined;
+    return this.#gatheredFor !== undefined;
   }
 
   /** Begins a span of the unit on the trace's compute track; undefined without a trace. */
@@ -163,40 +171,40 @@ export class FsdpUnit implements GradientReducer {
     return trace?.begin("compute", cat, `${what} ${this.name}`, { unit: this.name });
   }
 
-  /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
+  /** Begins to gather the parameters, unless they are gathered. They may be used after {@link waitForGather}. */
   unshard(phase: Phase): void {
     if (phase !== "backward" || this.unshardInBackward) this.#gather(phase);
   }
 
   #gather(phase: Phase): void {
-    if (this.#unsharded !== undefined) return;
+    if (this.#gatheredFor !== undefined) return;
     try {
       for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
-      for (const segment of this.segments) segment.reshard();
+      unwind(this.segments.map((segment) => () => segment.reshard()));
       throw error;
     }
-    this.#unsharded = phase;
+    this.#gatheredFor = phase;
   }
 
-  /** Orders what is enqueued from now on after the gather under way. */
+  /** Makes all that is enqueued from now on wait for the gather under way. */
   waitForGather(): void {
     for (const segment of this.segments) segment.waitForGather();
   }
 
-  /** Frees the unsharded parameters, and what is kept of them, unless they are gone. */
+  /** Frees the unsharded parameters, or the part of them that is kept. Without either, it does nothing. */
   reshard(): void {
     this.#free(undefined);
   }
 
-  /** Frees the unsharded parameters, but for a part on each of `keepers`, where those are given. */
+  /** Frees the unsharded parameters. Where `keepers` is given, each of these ranks keeps a part. */
   #free(keepers: ProcessGroup | undefined): void {
-    if (keepers !== undefined && this.#unsharded === undefined) return;
+    if (keepers !== undefined && this.#gatheredFor === undefined) return;
     for (const segment of this.segments) segment.reshard(keepers);
-    this.#unsharded = undefined;
+    this.#gatheredFor = undefined;
   }
 
-  /** The forward of one of its modules begins. Where this throws, it leaves nothing behind. */
+  /** The forward of a module begins: gathers the parameters. Where this throws, it leaves nothing behind. */
   beginForward(): void {
     const isFirst = this.#pendingModules.size === 0;
     if (isFirst) {
@@ -214,24 +222,24 @@ export class FsdpUnit implements GradientReducer {
     }
   }
 
-  /** Begins to gather before the forward comes. */
+  /** Begins to gather for a forward that has not begun. */
   #prefetchForward(): void {
     if (this.unsharded || this.#isDisposed) return;
     this.unshard("forward");
     this.#isPrefetched = true;
   }
 
-  /** The forward of one of its modules has failed; if the unit is a root, that of all units below has. */
+  /** The forward of a module has failed. If the unit is a root, the forwards of all units below have failed, too. */
   abandonForward(): void {
     this.#dropForward();
     if (this.#gathersForward) this.reshard();
     if (this.root?.units[0] === this) this.root.abandonForward();
   }
 
-  /** The root's forward has failed: frees what was gathered for a forward, as none may come after it. */
+  /** The root's forward has failed: frees parameters that were gathered for a forward, as their forward may not come. */
   abandonRootForward(): void {
     this.#dropForward();
-    if (this.#unsharded === undefined || this.#unsharded === "forward") this.reshard();
+    if (this.#gatheredFor === undefined || this.#gatheredFor === "forward") this.reshard();
   }
 
   #dropForward(): void {
@@ -240,26 +248,26 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.forward?.end();
   }
 
-  /** A forward of one of its modules is computed again in a backward pass: see Note [Recomputed forwards]. */
+  /** A backward pass computes the forward of a module again: see Note [Recomputed forwards]. */
   recomputeForward(): void {
     this.joinPass();
     this.#need(() => this.#gather("backward"));
   }
 
-  /** Begins to gather and orders what follows after that. */
+  /** Gathers, and makes all that is enqueued from now on wait for that. */
   #need(gather: () => void): void {
     using _wait = this.#span("wait", "gather wait");
     gather();
     this.waitForGather();
   }
 
-  /** The forward of one of its modules has ended: after the last one, frees the unsharded parameters. */
+  /** The forward of a module has ended. When all modules have been called, frees the unsharded parameters. */
   endForward(module: Module): void {
     this.#pendingModules.delete(module);
     if (this.#pendingModules.size === 0) this.#endForward();
   }
 
-  /** The root's forward has ended: modules that it left out are waited for no longer. */
+  /** The root's forward has ended: frees the parameters, also if some modules were not called. */
   endRootForward(): void {
     if (this.#pendingModules.size === 0 && !this.#isPrefetched) return;
     this.#pendingModules.clear();
@@ -267,14 +275,14 @@ export class FsdpUnit implements GradientReducer {
     this.#endForward();
   }
 
-  /** Frees the unsharded parameters, unless they are to stay; an evaluation also leaves what was gathered by hand. */
+  /** Frees the unsharded parameters, unless they are to stay. An evaluation also leaves parameters that `unshard()` has gathered. */
   #endForward(): void {
-    const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
+    const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#gatheredFor === "manual");
     if (!stays) this.#free(this.#neighbours);
     this.#spans.forward?.end();
   }
 
-  /** Makes sure that the pass under way tells the unit's root when it ends. */
+  /** Makes the backward pass under way call the unit's root when it ends. */
   joinPass(): void {
     const pass = activePass();
     if (pass === undefined) throw new InternalError(`'${this.name}' got a gradient outside a backward pass`);
@@ -282,7 +290,7 @@ export class FsdpUnit implements GradientReducer {
   }
 
   /**
-   * The backward reaches a use of the unit: its parameters are needed again.
+   * The backward reaches a use of the unit: gathers its parameters, and begins to gather those of the units that come next.
    *
    * @internal
    */
@@ -297,13 +305,13 @@ export class FsdpUnit implements GradientReducer {
     for (const next of this.backwardPrefetch ?? byPolicy) if (!next.#isDisposed) next.unshard("backward");
   }
 
-  /** The backward has left a use of the unit: reduces its gradients, if no other use is open, and frees the parameters. */
+  /** The backward has left a use of the unit: reduces the gradients, unless a use is still open, and frees the parameters. */
   postBackward(): void {
     if (!this.#inBackward) return;
     this.#inBackward = false;
     const isUsed = this.root?.isUsed(this) === true;
     if (!isUsed) this.#reduceGradients();
-    // A module that runs again is gathered again; modules that share the unit are near each other.
+    // For a module that was called twice, the parameters are gathered again; several modules of a unit are near each other.
     if (!isUsed || this.modules.length === 1) this.reshardAfterPass();
     this.#spans.backward?.end();
   }
@@ -313,26 +321,26 @@ export class FsdpUnit implements GradientReducer {
     if (this.reshardAfterBackward) this.reshard();
   }
 
-  /** The pass has ended: reduces what has not been, also gradients that earlier passes left unreduced. */
+  /** The pass has ended: reduces gradients that were not reduced, also those of earlier passes. */
   reduceRest(): void {
-    if (this.#inBackward || this.segments.some((segment) => segment.holdsUnshardedGradient)) this.#reduceGradients();
+    if (this.#inBackward || this.segments.some(({ gradients }) => gradients.isAccumulating)) this.#reduceGradients();
     this.#inBackward = false;
     this.#pendingModules.clear();
     this.#allReduce();
     this.#spans.backward?.end();
   }
 
-  /** Takes over an unsharded gradient whose reduction is enqueued on this stream. */
+  /** Takes over an unsharded gradient whose reduction is enqueued on this stream: see Note [Reductions]. */
   holdInput(input: Buffer): void {
     (this.root?.units[0] ?? this).reductionInputs.hold(input);
   }
 
-  /** Lets go of unsharded gradients that were reduced, if this unit is a root. */
+  /** Frees unsharded gradients that were reduced, if this unit is a root. */
   releaseInputs(): void {
     this.reductionInputs.release();
   }
 
-  /** The pass failed: gradients are cleared, and parameters that it gathered go. */
+  /** The pass failed: clears gradients, and frees gathered parameters. */
   abandonPass(): void {
     this.#inBackward = false;
     this.#dropForward();
@@ -344,7 +352,7 @@ export class FsdpUnit implements GradientReducer {
     ]);
   }
 
-  /** Frees everything; every rank must. Units that would have gathered this one before its turn leave it alone from now on. */
+  /** Frees everything. Collective. Units that would have prefetched this unit leave it alone from now on. */
   dispose(): void {
     this.#isDisposed = true;
     this.reshard();
@@ -353,8 +361,8 @@ export class FsdpUnit implements GradientReducer {
   }
 
   /**
-   * Makes its parameters plain ones again, with the values that they have; every rank must. Where a rank has no memory for them, the
-   * unit stays as it is on all.
+   * Makes the parameters plain ones again, with the values that they have. Collective. Where a rank has no memory for them, the unit
+   * stays as it is on all ranks.
    *
    * @throws {OutOfMemoryError} on that rank
    */
@@ -373,9 +381,9 @@ export class FsdpUnit implements GradientReducer {
     this.#allReduce();
   }
 
-  /** Sums over replicas what this one has summed, now or in earlier passes. */
+  /** Sums partial gradients over replicas, of this pass and of earlier ones. */
   #allReduce(): void {
     if (!this.requiresGradientSync || !this.requiresAllReduce || this.#gradientScale === undefined) return;
-    for (const segment of this.segments) segment.allReduce(this.#gradientScale);
+    for (const segment of this.segments) allReducePartial(segment, this.#gradientScale);
   }
 }

@@ -7,7 +7,8 @@ import type { DevicePtr } from "../device/device.ts";
 import type { Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
-import { Optimizer, type OptimizerSettings, type ParamGroupOptions, type UpdateArgs } from "./optimizer.ts";
+import type { OptimizerSettings, ParamGroupOptions } from "./groups.ts";
+import { Optimizer, type UpdateArgs } from "./optimizer.ts";
 
 /** Settings of AdamW; the defaults are PyTorch's. */
 export interface AdamWSettings extends OptimizerSettings {

@@ -1,8 +1,14 @@
 /**
  * Gradient norms and clipping, all on the device: the host waits for nothing unless it reads the norm.
  *
- * Note [Gate]: with a norm goes a word that keeps the optimizer from changing anything, on any rank, when a kernel of some rank
- * met a fault, or scaled gradients overflowed. Faults go along with what is summed over ranks anyway.
+ * Note [Gate]: the gate is an int32 in device memory, as `found_inf` is for PyTorch's fused optimizers. If it is not 0, the kernel of
+ * an update changes nothing. So a step can be skipped without the host waiting for the device:
+ * 1. Taking a norm writes the gate. It is set if a kernel of some rank met a fault, such as an id out of range, or if the norm is not
+ *    finite and `errorIfNonfinite` or a scaler asks for a skipped step.
+ * 2. The ranks' faults are part of what the norm's all-reduce sums. So the gate is the same on all ranks, and all update or none.
+ * 3. `optimizer.step()` passes the gate to the kernels of updates. The next backward, which changes gradients, drops it.
+ * 4. If no norm was taken, `step()` takes one only for the gate. It does so where the host learns of faults late; on other devices a
+ *    fault was thrown when its op returned.
  *
  * @module
  */
@@ -19,20 +25,21 @@ import type { GradScaler } from "./grad_scaler.ts";
 import { type NormType, requireNormType, sumOfPowers } from "./norm.ts";
 import { requireReduced } from "./reduced.ts";
 
-/** What a norm is taken for. */
+/** The purpose of a norm. */
 interface NormPurpose {
   readonly normType: NormType;
   readonly maxNorm: number;
+  /** A norm that is not finite: is only returned, is an error and sets the gate, or sets the gate. */
   readonly ifNonfinite: "keep" | "fault" | "skip";
-  /** Where the factor goes that unscales, and clips to `maxNorm`. */
+  /** Address of the factor that unscales gradients and clips them to `maxNorm`, which is written. */
   readonly factor?: DevicePtr;
-  /** What gradients were scaled by, and where an overflow of theirs is noted. */
+  /** Addresses of the scale of the gradients, and of the word that is set if they overflowed. */
   readonly scaling?: { readonly scale: DevicePtr; readonly overflow: DevicePtr } | undefined;
   /** Parameters whose gradients count. @default all */
   readonly counted?: readonly Parameter[];
 }
 
-/** Only the gate counts. */
+/** The norm is taken only for the gate. */
 const FAULTS_ONLY: NormPurpose = { normType: 2, maxNorm: Infinity, ifNonfinite: "keep", counted: [] };
 
 function deviceOf([first]: readonly Parameter[]): Device {
@@ -40,7 +47,7 @@ function deviceOf([first]: readonly Parameter[]): Device {
   return first.device;
 }
 
-/** Writes the norm and the gate of the gradients there are. */
+/** Writes the norm of all gradients, and the gate. */
 function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tensor {
   const { normType, maxNorm, ifNonfinite, factor, scaling, counted = parameters } = purpose;
   const device = deviceOf(parameters);
@@ -60,7 +67,7 @@ function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tenso
 
 /** Options of {@link gradNorm}. */
 export interface NormOptions {
-  /** Which norm: 1, 2, 3, or Infinity for the largest magnitude. @default 2 */
+  /** The norm: 1, 2, 3, or Infinity for the largest magnitude. @default 2 */
   readonly normType?: NormType;
 }
 
@@ -80,9 +87,9 @@ export function gradNorm(parameters: Iterable<Parameter>, { normType = 2 }: Norm
 
 /** Options of {@link clipGradNorm}. */
 export interface ClipOptions extends NormOptions {
-  /** Whether a norm that is not finite is an error, and keeps the optimizer from changing anything: false */
+  /** Makes a norm that is not finite an error; the optimizer changes nothing then. @default false */
   readonly errorIfNonfinite?: boolean;
-  /** What the loss was scaled by: gradients are unscaled first, and a norm that is not finite lets `scaler.step` skip the step. */
+  /** The scaler of the loss: gradients are unscaled first, and `scaler.step` skips the step if the norm is not finite. */
   readonly scaler?: GradScaler | undefined;
 }
 
@@ -92,7 +99,7 @@ export interface ClipOptions extends NormOptions {
  * @returns the norm before clipping, a float32 scalar
  * @throws {ArgumentError} if `maxNorm` is not positive, there are no parameters, nothing reduces some beside sharded ones, there is
  * no such norm, or the scaler has unscaled their gradients already
- * @throws {NonFiniteError} if the norm had to be finite and is not; on a device that tells late, when a value is read
+ * @throws {NonFiniteError} if the norm had to be finite and is not; where the host learns of faults late, when a value is read
  */
 export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
   const { normType = 2, errorIfNonfinite = false, scaler } = options;
@@ -115,7 +122,7 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
     const scaling = scaler?.unscaling(list);
     norm = takeNorm(list, { normType, maxNorm, ifNonfinite, factor: factor.ptr, scaling });
     if (!status.isLate) status.check();
-    // Whatever needs memory comes before the first gradient changes: a call that fails may be made again.
+    // All memory is allocated before the first gradient changes, so that a call that fails may be made again.
     const grads = list.flatMap(({ grad }) => grad ?? []);
     for (const { device: own } of grads) if (!factors.has(own)) factors.set(own, copyOf(factor, own));
     for (const { device: own, dtype, numel: n, ptr } of grads) {
@@ -131,7 +138,7 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
   }
 }
 
-/** A tensor on another device; in no scope. */
+/** A copy of a tensor on `device`, in no scope. */
 function copyOf(tensor: Tensor, device: Device): Tensor {
   const copy = Tensor.empty(device, tensor.shape, tensor.dtype, tensor.buffer.owner);
   copyAcross(copy, tensor, tensor.numel * tensor.dtype.byteLength);
@@ -139,8 +146,9 @@ function copyOf(tensor: Tensor, device: Device): Tensor {
 }
 
 /**
- * The gate of an update: that of the last norm, or, where faults are told late and no norm was taken of these gradients, one
- * made of the faults of all ranks. See Note [Gate].
+ * The gate of an update: see Note [Gate].
+ *
+ * @returns the gate's address; undefined if there is none; `closed` if it was set, and the word has been used again for other parameters
  */
 export function gateOf(parameters: readonly Parameter[]): DevicePtr | "closed" | undefined {
   const { status } = deviceOf(parameters);

@@ -1,7 +1,8 @@
 /**
- * Dynamic loss scaling for float16 (PyTorch's `torch.amp.GradScaler`, `aten/src/ATen/native/cuda/AmpKernels.cu`): gradients too
- * small for float16 are made larger before the backward, and smaller again before they are used. Scale and overflow stay on the
- * device, so that the host waits for nothing; that a step is skipped on all ranks is the gate's doing, see Note [Gate].
+ * Dynamic loss scaling for float16 (PyTorch's `torch.amp.GradScaler`, `aten/src/ATen/native/cuda/AmpKernels.cu`). The loss is
+ * multiplied by a scale before the backward, so that small gradients are not zero in float16, and the gradients are divided by it
+ * before they are used. Scale and overflow stay on the device, so the host does not wait for it. The gate makes all ranks skip a step
+ * whose gradients overflowed on any of them: see Note [Gate].
  *
  * @module
  */
@@ -18,11 +19,11 @@ import type { Optimizer } from "./optimizer.ts";
 
 /** Settings of a {@link GradScaler}; the defaults are PyTorch's. */
 export interface GradScalerSettings {
-  /** What the scale is multiplied by after `growthInterval` steps without an overflow: 2 */
+  /** The factor on the scale after `growthInterval` steps without an overflow: 2 */
   readonly growthFactor: number;
-  /** What the scale is multiplied by after an overflow: 0.5 */
+  /** The factor on the scale after an overflow: 0.5 */
   readonly backoffFactor: number;
-  /** 2000 */
+  /** Steps without an overflow after which the scale grows: 2000 */
   readonly growthInterval: number;
 }
 
@@ -32,15 +33,15 @@ export interface GradScalerOptions extends Partial<GradScalerSettings> {
   readonly initScale?: number;
 }
 
-/** What a run goes on from. */
+/** The state of a scaler in a checkpoint. */
 export interface GradScalerState extends GradScalerSettings {
-  /** What losses are multiplied by. */
+  /** The factor on losses. */
   readonly scale: number;
   /** Steps without an overflow since the scale was last changed. */
   readonly growthTracker: number;
 }
 
-/** Byte offsets of what lies on the device; behind it lies a copy, for {@link GradScaler.rewind}. */
+/** Byte offsets of the scaler's values in device memory; a copy of all follows, for {@link GradScaler.rewind}. */
 const PLACES = { scale: 0, progress: float32.byteLength, overflow: float32.byteLength + int32.byteLength } as const;
 const BYTES = PLACES.overflow + int32.byteLength;
 
@@ -96,17 +97,18 @@ export class GradScaler implements Disposable {
   }
 
   /**
-   * Divides the gradients of an optimizer's parameters by the scale, where {@link step} or `clipGradNorm` is not to. Every rank must.
+   * Divides the gradients of an optimizer's parameters by the scale, for a program that uses them before {@link step} or
+   * `clipGradNorm` would. Every rank must call it.
    *
-   * @throws {ArgumentError} if they were unscaled since the last update
+   * @throws {ArgumentError} if the gradients were unscaled since the last update
    */
   unscale(optimizer: Optimizer): void {
     using _norm = clipGradNorm(parametersOf(optimizer), Infinity, { scaler: this });
   }
 
   /**
-   * Takes the optimizer's step, which changes nothing on any rank if gradients overflowed on one; unscales them first, if need be.
-   * Schedules count skipped steps too, as the host does not wait to know. Every rank must call it.
+   * Unscales gradients that are still scaled, and takes the optimizer's step. If gradients overflowed on a rank, the step changes
+   * nothing on any rank. Schedules count skipped steps, too, as the host does not wait for the outcome. Every rank must call it.
    *
    * @throws {ArgumentError} if the optimizer has stepped since the last update, or only some of its gradients were unscaled
    */
@@ -130,9 +132,10 @@ export class GradScaler implements Disposable {
   }
 
   /**
-   * Makes the scale smaller after an overflow, larger after enough steps without one. Once a step, after all optimizers.
+   * Makes the scale smaller after an overflow, and larger after `growthInterval` steps without. Call it once a step, after all
+   * optimizers have stepped.
    *
-   * @throws {ArgumentError} if no gradients were unscaled since the last one
+   * @throws {ArgumentError} if no gradients were unscaled since the last update
    */
   update(): void {
     if (this.#unscaled.size === 0) {
@@ -145,7 +148,7 @@ export class GradScaler implements Disposable {
     const { growthFactor: growth, backoffFactor: backoff, growthInterval: interval } = this.#settings;
     const [scale, progress, overflow] = [this.#at("scale"), this.#at("progress"), this.#at("overflow")];
     this.#device.kernels.updateScale({ growth, backoff, interval, scale, progress, overflow });
-    this.#memory.version++; // a graph that was built with the scale before is no longer right
+    this.#memory.version++; // a graph that was recorded with the old scale is refused
   }
 
   /** The scale. Waits for the device. */
@@ -153,7 +156,7 @@ export class GradScaler implements Disposable {
     return this.state().scale;
   }
 
-  /** What a checkpoint keeps, plain data. Waits for the device. */
+  /** The state for a checkpoint, as plain data. Waits for the device. */
   state(): GradScalerState {
     const bytes = new Uint8Array(BYTES);
     this.#device.synchronize();
@@ -163,7 +166,7 @@ export class GradScaler implements Disposable {
     return { ...this.#settings, scale, growthTracker };
   }
 
-  /** Goes on from what {@link state} gave. @throws {ArgumentError} if it makes no sense */
+  /** Takes a state that {@link state} gave. @throws {ArgumentError} if a number in it is out of range */
   restore(state: GradScalerState): void {
     requireState(state);
     const { scale, growthTracker, growthFactor, backoffFactor, growthInterval } = state;
@@ -171,15 +174,15 @@ export class GradScaler implements Disposable {
     this.#write(scale, growthTracker);
   }
 
-  /** Gives its memory back. */
+  /** Frees the memory. */
   [Symbol.dispose](): void {
     this.#memory.release();
   }
 
   /**
-   * Where the scale lies of gradients that are being unscaled, and where an overflow is noted.
+   * The addresses of the scale, by which gradients are to be divided, and of the word that is set if they overflowed.
    *
-   * @throws {ArgumentError} if they were unscaled since the last update
+   * @throws {ArgumentError} if the gradients were unscaled since the last update
    * @internal
    */
   unscaling(parameters: readonly Parameter[]): { readonly scale: DevicePtr; readonly overflow: DevicePtr } {
@@ -203,7 +206,7 @@ export class GradScaler implements Disposable {
   }
 
   /**
-   * A step begins, which {@link rewind} can undo. No gradients may have been unscaled since the last update.
+   * Keeps the present state for {@link rewind}. No gradients may have been unscaled since the last update.
    *
    * @internal
    */
@@ -212,7 +215,7 @@ export class GradScaler implements Disposable {
   }
 
   /**
-   * The step that began has failed and counts for nothing, however far it came.
+   * Restores the state that {@link remember} kept: the step since then has failed.
    *
    * @internal
    */

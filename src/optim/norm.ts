@@ -1,7 +1,7 @@
 /**
- * Norms of all gradients together, over all ranks, with one all-reduce for each group of them. They do not depend on the cut: sums
- * are exact up to each block's own, which is taken in float64 in a fixed order, and adding blocks' sums is adding integers; of
- * largest values there is nothing to round.
+ * Norms of all gradients together, over all ranks, with one all-reduce for each group of ranks. A norm has the same bits for any number
+ * of ranks: each block of 64 elements is summed in float64 in a fixed order, the sums of blocks are added exactly, as integers, and a
+ * largest value needs no rounding.
  *
  * @module
  */
@@ -19,23 +19,23 @@ import type { Tensor } from "../tensor/tensor.ts";
 
 const { ACCUMULATOR_WORDS } = CONSTANTS;
 const ACCUMULATOR_BYTES = ACCUMULATOR_WORDS * int64.byteLength;
-/** Floats that the largest value and the fault of a rank take. */
+/** Floats for the largest value and the fault of a rank. */
 const LARGEST_FLOATS = 2;
 
 /** A p-norm: the p-th root of the sum of p-th powers, or the largest magnitude. */
 export type NormType = 1 | 2 | 3 | typeof Infinity;
 
-/** @throws {ArgumentError} for norms that there are not */
+/** @throws {ArgumentError} for a number that is not a {@link NormType} */
 export function requireNormType(type: number): void {
   if ([1, 2, 3, Infinity].includes(type)) return;
   throw new ArgumentError(`Cannot take the ${type}-norm of gradients: normType must be 1, 2, 3 or Infinity`);
 }
 
 /**
- * Writes what the norm is the root of, with the faults of all ranks, into an accumulator.
+ * Writes the sum of powers, of which the norm is the root, and the faults of all ranks to an accumulator.
  *
- * @param parameters whose ranks take part
- * @param counted those of them whose gradients count
+ * @param parameters parameters of which all ranks take part
+ * @param counted parameters among them whose gradients are summed
  * @param accumulator `ACCUMULATOR_WORDS` int64
  */
 export function sumOfPowers(
@@ -53,20 +53,20 @@ export function sumOfPowers(
   else addPowers(device, groups, type, accumulator);
 }
 
-/** Gradients that one reducer combines over its ranks, or that every rank has whole. */
+/** Gradients that one reducer combines over its ranks; without a reducer, gradients that every rank has in full. */
 interface Group {
   readonly reducer: NormReducer | undefined;
   readonly grads: readonly Tensor[];
 }
 
-/** The gradient, if there is one. */
+/** The gradient as a list; an empty list if there is none. */
 function gradOf({ grad, fqn }: Parameter): readonly Tensor[] {
   if (grad === undefined) return [];
   if (!isDense(grad.layout)) throw new ArgumentError(`The gradient of '${fqn}' must be dense`);
   return [grad];
 }
 
-/** Sums powers of gradients on the device where they lie. */
+/** Sums powers of gradients that lie on `device`. */
 function sumThere(device: Device, grads: readonly Tensor[], power: number, accumulator: DevicePtr): void {
   device.kernels.clearAccumulator({ accumulator });
   for (const { dtype, numel: n, ptr: src } of grads) {
@@ -74,7 +74,7 @@ function sumThere(device: Device, grads: readonly Tensor[], power: number, accum
   }
 }
 
-/** Adds powers of offloaded gradients, of which only the sum comes to the device. */
+/** Sums powers of offloaded gradients on their device, copies the sum to the compute device and adds it there. */
 function addFrom(other: Device, device: Device, grads: readonly Tensor[], power: number, accumulator: DevicePtr): void {
   using buffers = new DisposableStack();
   const allocate = (on: Device): Buffer =>
@@ -108,7 +108,7 @@ function addPowers(device: Device, groups: readonly Group[], power: number, tota
   }
 }
 
-/** Writes the largest magnitude of a gradient, a float32, wherever both lie. */
+/** Writes the largest magnitude of a gradient, a float32, also where the gradient lies on another device. */
 function writeLargest({ device, dtype, numel: n, ptr: src }: Tensor, to: Pick<Buffer, "device" | "ptr">): void {
   if (device === to.device) return device.kernels.maxAbs({ dtype, n, dst: to.ptr, src });
   const there = Buffer.allocate(device, float32.byteLength, "gradient norm");

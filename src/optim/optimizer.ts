@@ -1,131 +1,59 @@
 /**
- * What optimizers share: parameter groups with settings of their own, states as flat float32 arrays of just the elements that
- * are trained, and the table of records by which one kernel call updates a flat shard. Only this rank's elements are seen here; that
- * is all that sharding changes.
+ * The base of all optimizers: parameter groups (`groups.ts`), states (`states.ts`), the records that an update reads (`records.ts`),
+ * and the step, which updates the parameters of a flat shard by one kernel call. An optimizer sees only the elements that this rank
+ * keeps, and so is the same for sharded, replicated and plain parameters.
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
-import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
-import { copyAcross, type MemoryPlace } from "../device/offload.ts";
-import { CONSTANTS } from "../device/kernels/signature.ts";
+import type { Device, DevicePtr } from "../device/device.ts";
 import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
-import { float32, int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import { requireHeld } from "../held.ts";
-import { type FlatShard, Parameter } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
+import { groupsOf, type OptimizerSettings, type ParamGroup, type ParamGroupOptions } from "./groups.ts";
+import { isActive, type RecordTable, UpdateRecords } from "./records.ts";
 import { requireReduced } from "./reduced.ts";
-import { StateMemory } from "./state_memory.ts";
-import { writeRecord } from "./record.ts";
-import { type Schedule, scheduleFactor, type ScheduleFunction } from "./schedule.ts";
+import { scheduleFactor } from "./schedule.ts";
+import type { StateMemory } from "./state_memory.ts";
+import { OptimizerStates, type OptimizerStateView } from "./states.ts";
 
-/** What all optimizers can set. */
-export interface OptimizerSettings {
-  /** The rate, or what the schedule scales. */
-  learningRate: number;
-  /** A factor on the learning rate by step: one that is there, or a function of the step. @default always 1 */
-  readonly schedule?: Schedule | ScheduleFunction | undefined;
-  /** How strongly weights are drawn to zero. */
-  weightDecay: number;
-}
-
-/** Parameters with settings of their own, which are plain data. */
-export type ParamGroup<S extends OptimizerSettings = OptimizerSettings> = S & {
-  readonly parameters: readonly Parameter[];
-};
-
-/** Parameters with some settings of their own; the others come from the optimizer's options. */
-export type ParamGroupOptions<S extends OptimizerSettings = OptimizerSettings> = Partial<S> & {
-  readonly parameters: Iterable<Parameter>;
-};
-
-/** One state of one parameter: this rank's elements of it. */
-export interface OptimizerStateView {
-  /** The parameter that it belongs to. */
-  readonly parameter: Parameter;
-  /** PyTorch's name of the state, e.g. `exp_avg`. */
-  readonly name: string;
-  /** What its memory belongs to. */
-  readonly device: MemoryPlace["device"];
-  /** Address of the first of `parameter.storage.shard.numel` float32 elements, until the optimizer is disposed. */
-  readonly ptr: () => DevicePtr;
-}
-
-/** What the update of a flat shard takes, besides states. */
+/** Arguments of the kernel that updates a flat shard, but for the states. */
 export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
-
-/** A parameter with its group, and its first element in the states. */
-interface Member<S extends OptimizerSettings> {
-  readonly parameter: Parameter;
-  readonly group: ParamGroup<S>;
-  readonly state: number;
-}
-
-/** Parameters of one flat shard that were first trained together; one kernel call updates them. */
-interface ParameterBlock<S extends OptimizerSettings> {
-  readonly flatShard: FlatShard;
-  readonly members: readonly Member<S>[];
-  /** Elements of each state: the members' one after another. */
-  readonly length: number;
-  /** The states of all members by name. */
-  readonly states: ReadonlyMap<string, StateMemory>;
-  /** int32 steps taken, by member: one without a gradient is not stepped. */
-  readonly steps: Buffer;
-}
-
-const { RECORD_BYTES } = CONSTANTS;
 
 /** The steps of the optimizer that stepped last, by device. */
 const latestSteps = new WeakMap<Device, number>();
 
-/** Steps that the optimizer has taken which stepped last on a device, for lines of a log; 0 where none has. */
+/** Steps taken by the optimizer that was the last to step on a device, for lines of a log; 0 where none has. */
 export function stepsTakenOn(device: Device): number {
   return latestSteps.get(device) ?? 0;
 }
 
 /** Updates parameters from their gradients. */
 export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings> {
-  /** Calls of {@link step}, those of the run that was loaded included: what schedules go by. */
+  /** Calls of {@link step}, including those of the run that was loaded. Schedules count by it. */
   stepsTaken = 0;
   /** The groups; learning rates and decays may be changed between steps. */
   readonly groups: readonly ParamGroup<S>[];
   readonly #device: Device;
   readonly #parameters: readonly Parameter[];
-  readonly #blocks: ParameterBlock<S>[] = [];
-  readonly #places = new Map<Parameter, { readonly block: ParameterBlock<S>; readonly index: number }>();
-  /** Steps of parameters that no block holds yet. */
-  readonly #given = new Map<Parameter, number>();
-  /** Room for the records of the blocks on a device, and for its copy of the gate. */
-  readonly #records = new Map<Device, Buffer>();
-  /** By device, where the records of a captured update lie, and which of them are updated. */
-  readonly #captured = new Map<Device, CapturedRecords<S>>();
+  readonly #states: OptimizerStates<S>;
+  readonly #records: UpdateRecords<S>;
 
   /**
-   * Makes no states yet: they come with the first step.
+   * Allocates no states; the first step does.
    *
    * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
-   * @throws {ArgumentError} if there is none, one comes twice, or a setting is out of range
+   * @throws {ArgumentError} if there is no parameter, a parameter comes twice, or a setting is out of range
    */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>, defaults: S) {
-    const plain: Parameter[] = [];
-    const groups: ParamGroup<S>[] = [];
-    for (const item of parameters) {
-      if (item instanceof Parameter) plain.push(item);
-      else groups.push({ ...defaults, ...item, parameters: [...item.parameters] });
-    }
-    if (plain.length > 0) groups.push({ ...defaults, parameters: plain });
-    this.groups = groups;
-    this.#parameters = groups.flatMap((group) => group.parameters);
+    this.groups = groupsOf(parameters, defaults);
+    this.#parameters = this.groups.flatMap((group) => group.parameters);
     const [first] = this.#parameters;
     if (first === undefined) throw new ArgumentError("Cannot optimize without parameters");
+    for (const group of this.groups) this.check(group);
     this.#device = first.device;
-    const seen = new Set<Parameter>();
-    for (const parameter of this.#parameters) {
-      if (seen.has(parameter)) throw new ArgumentError(`Parameter '${parameter.fqn}' is given to the optimizer twice`);
-      seen.add(parameter);
-    }
-    for (const group of groups) this.check(group);
+    this.#states = new OptimizerStates(this.groups, () => this.stateNames());
+    this.#records = new UpdateRecords(this.#device);
   }
 
   /** The learning rate of a group in the next step. @throws {ArgumentError} if its schedule gives no finite number */
@@ -135,35 +63,34 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /**
-   * Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate]. Where a device captures the update
-   * it counts for nothing yet: {@link replayStep} goes before each launch.
+   * Updates every parameter that has a gradient. If a rank met a fault, no parameter changes on any rank: see Note [Gate]. While a
+   * device captures the update, the step is not counted; {@link replayStep} counts it before each launch.
    *
    * @throws {ArgumentError} if nothing reduces some parameters while others are sharded
    */
   step(): void {
     requireReduced(this.#parameters, "take an optimizer step");
-    this.#adopt();
+    this.#states.adopt();
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
-      // The tables of all devices come before the first update, so that a step that runs out of memory changes nothing.
-      const tables = Array.from(
-        Map.groupBy(this.#blocks, ({ flatShard }) => flatShard.device),
-        ([device, blocks]) => ({ device, blocks, table: this.#writeTable(device, blocks, gate) }),
-      );
-      for (const { device, blocks, table } of tables) this.#update(device, blocks, table);
+      const tables = this.#records.write(this.#states.blocks, gate, (group) => this.#settingsOf(group));
+      for (const table of tables) this.#update(table);
     }
     if (this.#device.graphs?.isCapturing !== true) this.#count();
   }
 
   /**
-   * Gives the device what a captured {@link step} reads of the host: rates and decays as they are now, of the parameters that had a
-   * gradient then. Counts the step.
+   * Writes the present rates and decays to the records that a captured {@link step} reads, for the parameters that had a gradient
+   * when it was captured. Counts the step.
    */
   replayStep(): void {
-    for (const [device, { ptr, members, active }] of this.#captured) {
-      device.copyIn(ptr, this.#tableOf(members, active, 0));
-    }
+    this.#records.rewrite((group) => this.#settingsOf(group));
     this.#count();
+  }
+
+  /** The settings of a group's records in the next step. */
+  #settingsOf(group: ParamGroup<S>): readonly number[] {
+    return [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
   }
 
   #count(): void {
@@ -171,22 +98,19 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     latestSteps.set(this.#device, this.stepsTaken);
   }
 
-  /** Whether what a captured {@link step} reads and writes is still there: not after {@link dispose}. */
+  /** A captured {@link step} may be launched: what it reads and writes is there until {@link dispose}. */
   get isCaptured(): boolean {
-    return this.#captured.size > 0;
+    return this.#records.isCaptured;
   }
 
   /** Updates the flat shards on one device. */
-  #update(device: Device, blocks: readonly ParameterBlock<S>[], table: RecordTable): void {
-    let { next } = table;
-    for (const { flatShard, members, length: numStates, states, steps } of blocks) {
-      const records = next;
-      next = devicePtr(records + members.length * RECORD_BYTES);
+  #update({ device, blocks, gate }: RecordTable<S>): void {
+    for (const { block: { flatShard, members, length: numStates, states, steps }, records } of blocks) {
       if (!members.some(isActive)) continue;
       flatShard.beginWrite();
       try {
         const arrays = { n: flatShard.length, numStates, param: flatShard.param, grad: flatShard.grad };
-        const others = { numRecords: members.length, records, steps: steps.ptr, gate: table.gate };
+        const others = { numRecords: members.length, records, steps: steps.ptr, gate };
         this.update(device.kernels, { ...arrays, ...others }, (name) => stateOf(states, name).beginUpdate());
         for (const state of states.values()) state.endUpdate();
       } catch (error) {
@@ -203,28 +127,14 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const parameter of this.#parameters) parameter.zeroGrad();
   }
 
-  /** Every state of every trained parameter, allocated (zero) if it is not yet. */
-  *stateViews(): Generator<OptimizerStateView> {
-    this.#adopt();
-    for (const { members, states } of this.#blocks) {
-      for (const { parameter, state } of members) {
-        if (!parameter.requiresGrad) continue;
-        for (const [name, memory] of states) {
-          yield { parameter, name, device: memory.holder, ptr: () => memory.placeOf(state).ptr };
-        }
-      }
-    }
+  /** Every state of every parameter that requires a gradient. States that were not allocated yet are, with zeros. */
+  stateViews(): Generator<OptimizerStateView> {
+    return this.#states.views();
   }
 
   /** Steps taken by a parameter. Waits for the device. */
   stepsOf(parameter: Parameter): number {
-    const ptr = this.#stepsPtr(parameter);
-    if (ptr === undefined) return this.#given.get(parameter) ?? 0;
-    const word = new Uint8Array(int32.byteLength);
-    const { device } = parameter.storage.flatShard;
-    device.synchronize();
-    device.copyOut(word, ptr);
-    return new DataView(word.buffer).getInt32(0, true);
+    return this.#states.stepsOf(parameter);
   }
 
   /**
@@ -233,26 +143,18 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * @throws {ArgumentError} if int32 does not hold them
    */
   setSteps(parameter: Parameter, steps: number): void {
-    requireHeld(int32, steps, `set the steps of '${parameter.fqn}'`);
-    const ptr = this.#stepsPtr(parameter);
-    if (ptr === undefined) this.#given.set(parameter, steps);
-    else parameter.storage.flatShard.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
+    this.#states.setSteps(parameter, steps);
   }
 
   /** Bytes of all states on this rank. */
   get stateBytes(): number {
-    this.#adopt();
-    return this.#blocks.reduce((sum, { states, length }) => sum + states.size * length * float32.byteLength, 0);
+    return this.#states.byteLength;
   }
 
   /** Frees the states. */
   dispose(): void {
-    for (const block of this.#blocks) freeBlock(block);
-    for (const buffer of this.#records.values()) buffer.release();
-    this.#records.clear();
-    this.#captured.clear();
-    this.#blocks.length = 0;
-    this.#places.clear();
+    this.#states.free();
+    this.#records.free();
   }
 
   /**
@@ -261,139 +163,16 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * @throws {ArgumentError} if a setting is out of range
    */
   protected abstract check(settings: S): void;
-  /** PyTorch's names of the states that there are. */
+  /** PyTorch's names of the states. */
   protected abstract stateNames(): readonly string[];
-  /** The last three numbers of a record; see `wasm/src/optimizer.rs`. */
+  /** The last three numbers of a group's records; see `wasm/src/optimizer.rs`. */
   protected abstract record(settings: S): readonly [number, number, number];
   /** One kernel call; `state` gives the address of a state. */
   protected abstract update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void;
-
-  /** Gives states to parameters that are trained for the first time: some may have been frozen before. */
-  #adopt(): void {
-    const fresh = new Map<FlatShard, Member<S>[]>();
-    for (const group of this.groups) {
-      for (const parameter of group.parameters) {
-        const { requiresGrad, storage: { flatShard } } = parameter;
-        const held = this.#places.get(parameter)?.block.flatShard;
-        if (held !== undefined && held !== flatShard) {
-          throw new ArgumentError(
-            `Cannot update '${parameter.fqn}' as it was sharded after its first step: build the optimizer after sharding`,
-          );
-        }
-        if (!requiresGrad || held !== undefined) continue;
-        const members = fresh.get(flatShard) ?? [];
-        const last = members.at(-1);
-        members.push({ parameter, group, state: last === undefined ? 0 : endOf(last) });
-        fresh.set(flatShard, members);
-      }
-    }
-    using opened = new DisposableStack();
-    const blocks = Array.from(fresh, ([flatShard, members]) => {
-      const block = this.#newBlock(flatShard, members);
-      opened.defer(() => freeBlock(block));
-      return block;
-    });
-    opened.move();
-    for (const block of blocks) {
-      this.#blocks.push(block);
-      for (const [index, { parameter }] of block.members.entries()) this.#places.set(parameter, { block, index });
-    }
-  }
-
-  /** Allocates the states of parameters. Where memory runs out, it keeps none. */
-  #newBlock(flatShard: FlatShard, members: readonly Member<S>[]): ParameterBlock<S> {
-    const { device } = flatShard;
-    const length = members.reduce((_, member) => endOf(member), 0);
-    const states = new Map<string, StateMemory>();
-    using opened = new DisposableStack();
-    for (const name of this.stateNames()) {
-      const state = new StateMemory(device, flatShard.statePool, length, `optimizer ${name}`);
-      opened.defer(() => state.release());
-      states.set(name, state);
-    }
-    const steps = Buffer.allocate(device, members.length * int32.byteLength, "optimizer steps", "optimizer");
-    opened.move();
-    const given = Int32Array.from(members, ({ parameter }) => this.#given.get(parameter) ?? 0);
-    device.copyIn(steps.ptr, new Uint8Array(given.buffer));
-    return { flatShard, members, length, states, steps };
-  }
-
-  #stepsPtr(parameter: Parameter): DevicePtr | undefined {
-    const place = this.#places.get(parameter);
-    return place === undefined ? undefined : devicePtr(place.block.steps.ptr + place.index * int32.byteLength);
-  }
-
-  /** Writes the records of a device's blocks: what varies from step to step reaches it in one copy; the gate, where it lies elsewhere. */
-  #writeTable(
-    device: Device,
-    blocks: readonly ParameterBlock<S>[],
-    gate: DevicePtr | undefined,
-  ): RecordTable {
-    const members = blocks.flatMap((block) => block.members);
-    const active = members.map(isActive);
-    const end = members.length * RECORD_BYTES;
-    const table = this.#tableOf(members, active, device === this.#device ? 0 : int32.byteLength);
-    let records = this.#records.get(device);
-    if (records?.byteLength !== table.byteLength) {
-      // Where the allocation fails, the next step must not find the released buffer here.
-      this.#records.delete(device);
-      records?.release();
-      records = Buffer.allocate(device, table.byteLength, "optimizer records", "optimizer");
-      this.#records.set(device, records);
-    }
-    const { ptr: next } = records;
-    if (device.graphs?.isCapturing === true) this.#captured.set(device, { ptr: next, members, active });
-    else device.copyIn(next, table);
-    if (gate === undefined || device === this.#device) return { next, gate };
-    const copy = devicePtr(next + end);
-    copyAcross({ device, ptr: copy }, { device: this.#device, ptr: gate }, int32.byteLength);
-    return { next, gate: copy };
-  }
-
-  /** The records of some parameters, as the kernels of updates read them, with bytes behind them. */
-  #tableOf(members: readonly Member<S>[], active: readonly boolean[], behind: number): Uint8Array<ArrayBuffer> {
-    const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
-    for (const [i, { parameter, group, state }] of members.entries()) {
-      const { runOffset, shard } = parameter.storage;
-      const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
-      const [begin, end] = [runOffset, runOffset + shard.numel];
-      writeRecord(table, i, { begin, end, state, isActive: active[i] === true, settings });
-    }
-    return new Uint8Array(table.buffer);
-  }
-}
-
-/** The records of a device's blocks, in its memory. */
-interface RecordTable {
-  /** The first record of the first block. */
-  readonly next: DevicePtr;
-  /** The word that keeps the update back, where there is one. */
-  readonly gate: DevicePtr | undefined;
-}
-
-/** Records of a captured update. */
-interface CapturedRecords<S extends OptimizerSettings> {
-  readonly ptr: DevicePtr;
-  readonly members: readonly Member<S>[];
-  readonly active: readonly boolean[];
-}
-
-function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
-  return parameter.requiresGrad && parameter.grad !== undefined;
-}
-
-/** The end of a member's elements in the states. */
-function endOf({ parameter, state }: { readonly parameter: Parameter; readonly state: number }): number {
-  return state + parameter.storage.shard.numel;
 }
 
 function stateOf(states: ReadonlyMap<string, StateMemory>, name: string): StateMemory {
   const state = states.get(name);
   if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
   return state;
-}
-
-/** Frees the states of a block. */
-function freeBlock<S extends OptimizerSettings>({ states, steps }: ParameterBlock<S>): void {
-  for (const buffer of [...states.values(), steps]) buffer.release();
 }

@@ -1,5 +1,5 @@
 /**
- * What must not be trained: gradients that differ between ranks.
+ * Checks that refuse to train with gradients that differ between ranks.
  *
  * @module
  */
@@ -7,12 +7,12 @@ import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 
 /**
- * Refuses trained parameters that no parallelism reduces, over several ranks or beside ones that are reduced (PyTorch: "mixed
- * torch.Tensor and DTensor"): each rank would take other steps with them, and another norm.
+ * Refuses parameters that require a gradient and that no parallelism reduces, if there are several ranks, or other parameters are
+ * reduced (PyTorch: "mixed torch.Tensor and DTensor"): each rank would have another gradient, another norm and another update of them.
  *
- * @param what what is to be done, e.g. `clip gradients`
- * @param worldSize ranks that it is done on together, where that is known
- * @throws {ArgumentError} naming them
+ * @param what the action in the error's text, e.g. `clip gradients`
+ * @param worldSize the number of ranks, where that is known
+ * @throws {ArgumentError} naming the parameters
  */
 export function requireReducers(parameters: readonly Parameter[], what: string, worldSize: number = 1): void {
   const reduced = parameters.find(({ storage }) => storage.reducer !== undefined);
@@ -29,9 +29,9 @@ export function requireReducers(parameters: readonly Parameter[], what: string, 
 }
 
 /**
- * As {@link requireReducers}; and refuses gradients that no backward has reduced yet.
+ * Refuses what {@link requireReducers} refuses, and gradients that no backward has reduced yet.
  *
- * @throws {ArgumentError} naming them
+ * @throws {ArgumentError} naming the parameters
  */
 export function requireReduced(parameters: readonly Parameter[], what: string): void {
   requireReducers(parameters, what);

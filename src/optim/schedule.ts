@@ -10,7 +10,7 @@ import { ArgumentError } from "../errors.ts";
 
 /** A factor on the learning rate, by step. */
 export interface Schedule {
-  /** The schedule's name and options, by which checkpoints tell it from others. */
+  /** The schedule's name and options. A checkpoint keeps it, so that a resumed run is compared with it. */
   readonly text: string;
   /**
    * The factor on the learning rate.
@@ -51,7 +51,7 @@ export function scheduleFactor(schedule: Schedule | ScheduleFunction, math: Port
 
 /** How a schedule begins and ends. */
 export interface ScheduleOptions {
-  /** Steps in which the factor grows to 1, the last of which has it. Without any the first step has the factor 1. @default 0 */
+  /** Steps in which the factor grows to 1; the last of them has the factor 1. With 0, the first step has it. @default 0 */
   readonly warmupSteps?: number;
   /** Steps in all. The factor reaches its end right after the last one, so every step has an effect. */
   readonly steps: number;
@@ -59,7 +59,11 @@ export interface ScheduleOptions {
   readonly minRatio?: number;
 }
 
-/** Makes a schedule. `shareAt` gives the share that is left when `progress` of the way from the step with factor 1 to the end is done. */
+/**
+ * Makes a schedule.
+ *
+ * @param shareAt falls from 1 to 0, by the progress from 0 to 1 between the step with factor 1 and the end
+ */
 function schedule(
   name: string,
   options: ScheduleOptions,

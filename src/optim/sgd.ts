@@ -7,7 +7,8 @@ import type { DevicePtr } from "../device/device.ts";
 import type { Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
-import { Optimizer, type OptimizerSettings, type ParamGroupOptions, type UpdateArgs } from "./optimizer.ts";
+import type { OptimizerSettings, ParamGroupOptions } from "./groups.ts";
+import { Optimizer, type UpdateArgs } from "./optimizer.ts";
 
 /** Settings of SGD; the defaults are PyTorch's. */
 export interface SGDSettings extends OptimizerSettings {
@@ -19,7 +20,7 @@ export interface SGDSettings extends OptimizerSettings {
   readonly momentum: number;
   /** 0 */
   readonly dampening: number;
-  /** Whether the gradient looks ahead along the momentum: false */
+  /** Uses Nesterov momentum: false */
   readonly nesterov: boolean;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The memory of one optimizer state of a flat shard: on the shard's device, or in a pool from which it comes to the device for each update
- * and goes back.
+ * The memory of one optimizer state of a flat shard. It lies on the shard's device, or in a pool. A state in a pool is copied to the
+ * device for each update, and back after it.
  *
  * @module
  */
@@ -11,20 +11,20 @@ import type { StatePool } from "../device/state_pool.ts";
 import { float32 } from "../dtype.ts";
 import { UseAfterDisposeError } from "../errors.ts";
 
-/** A state: float32 elements, zeros at first. */
+/** One state: float32 elements, which are zeros at first. */
 export class StateMemory {
   readonly #device: Device;
   readonly #pool: StatePool | undefined;
   readonly #byteLength: number;
   readonly #owner: string;
-  /** The place in the pool where the state rests. */
+  /** Address of the state in the pool; undefined without a pool. */
   readonly #resting: DevicePtr | undefined;
   #isReleased = false;
-  /** The state's memory on the device: always there without a pool, else only during an update. */
+  /** The state's memory on the device. Without a pool it is always there, with a pool only during an update. */
   #present: Buffer | undefined;
 
   /**
-   * Takes memory.
+   * Allocates the state.
    *
    * @throws {FileError} if the pool's file has no room
    */
@@ -44,12 +44,12 @@ export class StateMemory {
     }
   }
 
-  /** What its memory belongs to between updates. */
+  /** The device or pool that the state lies in between updates. */
   get holder(): MemoryPlace["device"] {
     return this.#pool ?? this.#device;
   }
 
-  /** Where the state's elements lie between updates, from `element` on. */
+  /** The place of an element of the state between updates. */
   placeOf(element: number): MemoryPlace {
     if (this.#isReleased) {
       throw new UseAfterDisposeError(`Cannot use '${this.#owner}' after its optimizer was disposed`);
@@ -61,14 +61,14 @@ export class StateMemory {
     return { device: this.#pool, ptr: devicePtr(this.#resting + offset) };
   }
 
-  /** Brings the state to the device; gives its address until {@link endUpdate}. */
+  /** Copies the state to the device, if it lies in a pool. @returns its address there until {@link endUpdate} */
   beginUpdate(): DevicePtr {
     const { ptr } = this.#attach();
     if (this.#pool !== undefined) copyAcross({ device: this.#device, ptr }, this.placeOf(0), this.#byteLength);
     return ptr;
   }
 
-  /** Keeps what was written. */
+  /** Copies the state back to its pool, if it lies in one, and frees the memory on the device. */
   endUpdate(): void {
     if (this.#pool === undefined || this.#present === undefined) return;
     try {
@@ -78,14 +78,14 @@ export class StateMemory {
     }
   }
 
-  /** Gives back the memory that {@link beginUpdate} took, where {@link endUpdate} does not follow: the pool keeps the values before. */
+  /** Frees the memory that {@link beginUpdate} took, if {@link endUpdate} does not follow. The pool keeps the values from before. */
   abandonUpdate(): void {
     if (this.#pool === undefined) return;
     this.#present?.release();
     this.#present = undefined;
   }
 
-  /** Gives its memory back. */
+  /** Frees the state. */
   release(): void {
     this.#isReleased = true;
     this.#present?.release();

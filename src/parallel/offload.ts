@@ -1,36 +1,36 @@
 /**
- * What a user decides about memory of the host.
+ * Offload policies: parameter shards, gradients and optimizer states in memory of the host.
  *
  * @module
  */
 import type { StatePool } from "../device/state_pool.ts";
 
-/** Where what a rank keeps lies while it is not computed with. */
+/** The place of a rank's shards, gradients and optimizer states while nothing computes with them. */
 export interface OffloadPolicy {
-  /** Memory of the host. */
+  /** The place: memory of the host. */
   readonly kind: "cpu";
   /**
-   * Whether that memory is pinned, so that a card copies it beside compute; one unit without keeps all of the device's from it. It
-   * is without effect where the device is the CPU.
+   * Pins that memory, so that a GPU copies it while it computes. A unit with false leaves all offloaded memory of its device
+   * unpinned. It has no effect on the CPU.
    */
   readonly pinMemory: boolean;
-  /** Where optimizer states rest between updates: in a file, or, undefined, in that memory too. */
+  /** A file for optimizer states between updates; undefined: they lie in memory of the host, too. */
   readonly optimizerStates: StatePool | undefined;
 }
 
 /** Options of {@link cpuOffloadPolicy}. */
 export interface CpuOffloadOptions {
-  /** Whether the memory is pinned. @default true */
+  /** Pins the memory. @default true */
   readonly pinMemory?: boolean;
-  /** Where optimizer states rest; of `openFilePool`, whose caller disposes it after the optimizer. @default in host memory */
+  /** A file for optimizer states, from `openFilePool`; dispose it after the optimizer. @default in host memory */
   readonly optimizerStates?: StatePool | undefined;
 }
 
 /**
  * Keeps parameter shards, their gradients and the optimizer's states in memory of the host (PyTorch's `CPUOffloadPolicy`). A gather
- * copies the shard to the device first, a reduction its result back, and the optimizer runs on the host.
+ * first copies the shard to the device. A reduction copies its result to the host, where the optimizer updates the shard.
  *
- * @param options what may be chosen
+ * @param options pinned memory, and a file for optimizer states
  * @example
  * ```ts
  * import { AdamW, cpuOffloadPolicy, fullyShard, launch, scope } from "fullyshard";

@@ -1,5 +1,5 @@
 /**
- * Dtypes that a parallelism computes and reduces in, whatever its parameters are kept in.
+ * The dtypes in which a parallelism computes and reduces; master weights are float32.
  *
  * @module
  */
@@ -7,39 +7,39 @@ import { COMPUTE_DTYPES, type DType, float32, requireDType } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { BoundaryDtypes } from "../nn/module.ts";
 
-/** Dtypes of what is sharded or replicated together (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
+/** Dtypes of a sharded or replicated module (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
 export interface MixedPrecision {
-  /** What parameters are computed in, and gathered. @default float32 */
+  /** The dtype in which parameters are gathered and computed with. @default float32 */
   readonly paramDtype?: DType;
-  /** What gradients are reduced in; sums are float32 either way. @default float32 */
+  /** The dtype in which gradients are sent to other ranks; sums are float32 in any case. @default float32 */
   readonly reduceDtype?: DType;
-  /** What the module's float outputs are cast to. @default as they are */
+  /** The dtype to which the module's float outputs are cast. @default they are not cast */
   readonly outputDtype?: DType;
-  /** Whether float inputs are cast to `paramDtype`, where that is given; module buffers never are. @default true */
+  /** Casts float inputs to `paramDtype`, where that is given; module buffers are never cast. @default true */
   readonly castForwardInputs?: boolean;
 }
 
-/** Dtypes with nothing left open. */
+/** Dtypes with all defaults. */
 export interface ResolvedPrecision extends Required<Pick<MixedPrecision, "paramDtype" | "reduceDtype">> {
-  /** What is cast on the way into the module and out of it. */
+  /** The dtypes to which inputs and outputs of the module are cast. */
   readonly boundary: BoundaryDtypes;
 }
 
-/** The dtypes of what is sharded or replicated together, by name. */
+/** The dtypes of a sharded or replicated module, by name. */
 export interface DtypeLedger {
-  /** What peers gather, or what is computed with where nothing is gathered. */
+  /** Parameters as ranks gather them, or as they are computed with where nothing is gathered. */
   readonly storage: string;
-  /** What is computed in. */
+  /** Activations, and parameters that are computed with. */
   readonly compute: string;
-  /** What gradients travel in. */
+  /** Gradients as they are sent to other ranks. */
   readonly reduce: string;
-  /** What optimizers update. */
+  /** Parameters as optimizers update them. */
   readonly master: string;
-  /** What gradients are once they are reduced. */
+  /** Reduced gradients. */
   readonly gradient: string;
 }
 
-/** Where each dtype is used. */
+/** The names of a module's dtypes, by their use. */
 export function ledgerOf({ paramDtype, reduceDtype }: ResolvedPrecision): DtypeLedger {
   const [storage, reduce, master] = [paramDtype.name, reduceDtype.name, float32.name];
   return { storage, compute: storage, reduce, master, gradient: master };

@@ -1,5 +1,5 @@
 /**
- * The ranks that a parallelism runs over, from what its user gives.
+ * The ranks of a parallelism, from the mesh or group that its user gives.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 /**
  * The ranks of a mesh of one axis, also where that is an axis of a larger mesh, or the group that was given.
  *
- * @param what what is to be done, e.g. `shard`
+ * @param what the action in the error's text, e.g. `shard`
  * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessGroup {
@@ -31,14 +31,15 @@ export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessG
 export interface ShardRanks {
   /** Every rank of the mesh. */
   readonly all: ProcessGroup;
-  /** The ranks among which a parameter's shards are divided. */
+  /** The ranks that hold a parameter's shards. */
   readonly group: ProcessGroup;
-  /** The ranks that hold the same shards as this one; undefined where no other rank does (FSDP, as opposed to HSDP). */
+  /** The ranks that hold the same shards as this rank (HSDP); undefined where no other rank does (FSDP). */
   readonly replicas: ProcessGroup | undefined;
 }
 
 /**
- * The ranks to shard over: all of a mesh of one axis, or of a group; of a mesh of two, the first replicates and the second shards.
+ * The ranks to shard over: all ranks of a group or of a mesh of one axis. On a mesh of two axes, parameters are replicated along the
+ * first and sharded along the second.
  *
  * @throws {UnsupportedError} for a mesh of more axes, and for the bare group of one axis of a larger mesh
  */
@@ -69,10 +70,10 @@ export function requireApart(parameters: readonly Parameter[], { worldRanks }: P
   }
 }
 
-/** Groups of neighbours, by the group that they are parts of and their size. */
+/** Groups of neighbours, by the group that was cut and their size. */
 const NEIGHBOURS: WeakMap<ProcessGroup, Map<number, ProcessGroup>> = new WeakMap();
 
-/** This rank's part of a group that is cut into parts of `size` ranks, one after another. Collective when first asked for. */
+/** This rank's part of a group that is cut into parts of `size` neighbouring ranks. The first call with a size is collective. */
 export function neighboursOf(group: ProcessGroup, size: number): ProcessGroup {
   const known = NEIGHBOURS.get(group) ?? new Map<number, ProcessGroup>();
   NEIGHBOURS.set(group, known);

@@ -1,5 +1,5 @@
 /**
- * Which parameters a backward has reached on any rank: what the ranks of a parallelism tell each other at the end of a pass.
+ * Parameters that a backward has reached on some rank: at the end of a pass, the ranks of a parallelism exchange which they are.
  *
  * @module
  */
@@ -7,31 +7,31 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 
-/** A parameter's part in a parallelism. */
+/** A parameter, and whether this rank used it. */
 export interface PassUse {
   readonly parameter: Parameter;
-  /** Whether a backward on this rank has reached it since its gradient was cleared. */
+  /** A backward on this rank has reached the parameter since its gradient was cleared. */
   readonly used: boolean;
 }
 
-/** The flag of a parameter that is not trained; others have 0 or 1. */
+/** The flag of a parameter that requires no gradient; other flags are 0, not used, and 1, used. */
 const FROZEN = 2;
 
-/** Parameters that their user was told of. */
-const TOLD: WeakSet<Parameter> = new WeakSet();
+/** Parameters that were reported as used by no rank. */
+const REPORTED: WeakSet<Parameter> = new WeakSet();
 
 /**
- * The parameters that at least one rank has used in this pass. Collective, with one exchange: every rank gives the same
- * parameters. The group's first rank reports, once, each parameter that no rank has used.
+ * The parameters that at least one rank has used in this pass. Collective, with one exchange; every rank must give the same
+ * parameters. The group's first rank reports each parameter that no rank has used, once.
  *
- * @throws {ArgumentError} if one is frozen on some ranks only, or ranks have taken other numbers of steps
+ * @throws {ArgumentError} if a parameter is frozen on some ranks only, or if ranks have written parameters unequal numbers of times
  */
 export function usedOnAnyRank<Use extends PassUse>(group: ProcessGroup, uses: readonly Use[]): ReadonlySet<Use> {
   const writes = uses.reduce((sum, { parameter }) => sum + parameter.buffer.version, 0);
   const flagOf = ({ parameter, used }: Use): number => parameter.requiresGrad ? Number(used) : FROZEN;
   const own = new Uint8Array(Uint32Array.of(writes, ...uses.map(flagOf)).buffer);
-  const told = group.size === 1 || uses.length === 0 ? [own] : group.exchange(own, "used parameters");
-  const rows = told.map((bytes) => new Uint32Array(bytes.slice().buffer));
+  const all = group.size === 1 || uses.length === 0 ? [own] : group.exchange(own, "used parameters");
+  const rows = all.map((bytes) => new Uint32Array(bytes.slice().buffer));
   const times = rows.map(([first]) => first);
   if (new Set(times).size > 1) {
     throw new ArgumentError(
@@ -52,9 +52,9 @@ export function usedOnAnyRank<Use extends PassUse>(group: ProcessGroup, uses: re
       );
     }
     if (flags.includes(1)) used.add(use);
-    else if (frozen.length === 0 && !TOLD.has(parameter)) fresh.push(parameter);
+    else if (frozen.length === 0 && !REPORTED.has(parameter)) fresh.push(parameter);
   }
-  for (const parameter of fresh) TOLD.add(parameter);
+  for (const parameter of fresh) REPORTED.add(parameter);
   if (group.rank === 0 && fresh.length > 0) {
     const names = fresh.map(({ fqn }) => `'${fqn}'`).join(", ");
     group.report(`No rank has used ${names} in this backward: they have no gradient, and optimizers leave them alone`);

@@ -89,7 +89,7 @@ export function globalLayout(shape: Shape, placements: readonly Placement[], lay
   );
   return placements.reduceRight<ShardLayout>((part, placement, i) => {
     const outer = at(outers, i, "shape");
-    return { shape: outer, boxes: part.boxes.flatMap((box) => placeBox(outer, placement, box)), numel: part.numel };
+    return { ...part, shape: outer, boxes: part.boxes.flatMap((box) => placeBox(outer, placement, box)) };
   }, layout);
 }
 

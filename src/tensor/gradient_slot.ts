@@ -1,7 +1,12 @@
 /**
- * Where a parameter's gradient grows. The contributions of one backward pass are added to each other first and to those of
- * earlier passes then, so that accumulating micro-batches adds the same numbers in the same order as reducing over ranks. Each
- * pass grows in the dtype of the place for the same reason: a narrower one would round what another rank does not.
+ * A gradient slot: the gradient of one parameter while backward passes add to it.
+ * 1. The first contribution of a pass is written to the slot's place, by the op itself or by a copy. If earlier passes have left a
+ *    sum there, it gets memory of its own.
+ * 2. Further contributions of the pass are added to the first.
+ * 3. At the end of the pass its sum is added to the sum of earlier passes.
+ *
+ * So accumulating micro-batches adds the same numbers in the same order as reducing over as many ranks. For the same reason the sum of
+ * a pass has the dtype of the place: a narrower one would round where a reduction does not.
  *
  * @module
  */
@@ -13,19 +18,19 @@ import { Tensor } from "./tensor.ts";
 
 /** Options of a {@link GradientSlot}. */
 export interface GradientSlotOptions {
-  /** Makes a handle on the memory that the gradient is to lie in. @default the first contribution is kept where it is */
+  /** Gives a handle on the place of the gradient. @default the first contribution stays in its own memory */
   readonly place?: () => Tensor;
-  /** The dtype of the place. @default the leaf's */
+  /** The dtype of the place. @default the parameter's */
   readonly dtype?: DType;
-  /** Whether ops may write there; not if the place is narrower than what they compute in. @default true */
+  /** Ops may write to the place; false if its dtype is narrower than the dtype that they compute in. @default true */
   readonly direct?: boolean;
-  /** Called before the first contribution of a pass is taken, and of what follows a {@link GradientSlot.clear}. */
+  /** Called before the first contribution of each pass, and before the first after a {@link GradientSlot.clear}. */
   readonly onContribution?: () => void;
-  /** Called when the contributions of a pass have been added. */
+  /** Called when a pass has been added to the sum. */
   readonly onFinish?: () => void;
 }
 
-/** The gradient of one leaf. */
+/** The gradient of one parameter, or of another leaf of the graph. */
 export class GradientSlot implements GradientSink {
   readonly dtype: DType | undefined;
   readonly #place: (() => Tensor) | undefined;
@@ -71,7 +76,7 @@ export class GradientSlot implements GradientSink {
     return this.#total;
   }
 
-  /** Forgets everything. */
+  /** Drops the gradient. */
   clear(): void {
     this.#pass?.dispose();
     this.#total?.dispose();
@@ -80,14 +85,14 @@ export class GradientSlot implements GradientSink {
   }
 }
 
-/** `target += grad`; consumes `grad`. */
+/** `target += grad`; disposes `grad`. */
 function add(target: Tensor, grad: Tensor): void {
   using dense = denseHandle(grad);
   const { dtype: dstDtype, numel: n, ptr: dst } = target;
   target.device.kernels.accumulate({ dstDtype, srcDtype: dense.dtype, n, dst, src: dense.ptr });
 }
 
-/** The handle itself when dense, else one on a dense copy; consumes `grad`. */
+/** The handle itself if `grad` is dense; else a handle on a dense copy, and `grad` is disposed. */
 function denseHandle(grad: Tensor): Tensor {
   return isDense(grad.layout) ? grad : copied(grad);
 }
@@ -103,12 +108,12 @@ function fresh(like: Tensor): Tensor {
   return Tensor.empty(like.device, like.shape, like.dtype, "gradient");
 }
 
-/** `grad` in memory that nothing else writes; consumes `grad`. */
+/** `grad` in memory that no other tensor refers to: the handle itself, or a copy, and `grad` is disposed. */
 function owned(grad: Tensor): Tensor {
   return isDense(grad.layout) && !grad.buffer.shared ? grad : copied(grad);
 }
 
-/** Brings `grad` to its place, unless it was written there; consumes both handles but the one returned. */
+/** Casts `grad` to its place, unless an op has written it there. Disposes both handles but the one returned. */
 function moveTo(place: Tensor, grad: Tensor): Tensor {
   if (grad.ptr === place.ptr) {
     place.dispose();

@@ -62,12 +62,10 @@ export type StorageKind = "plain" | "replicated" | "sharded";
 export interface ParameterStorage {
   /** Which parallelism keeps it. */
   readonly kind: StorageKind;
-  /** The elements of the global tensor that this rank keeps: dense in the flat shard, from `runOffset` on. */
+  /** The elements of the global tensor that this rank keeps, and their place in the flat shard. */
   readonly shard: ShardLayout;
   /** The memory that holds them, alone or beside those of other parameters. */
   readonly flatShard: FlatShard;
-  /** First element of this parameter in the flat shard. */
-  readonly runOffset: number;
   /** Where the backward pass delivers gradients of the whole parameter. */
   readonly sink: GradientSink;
   /** What reduces the gradient; undefined for a plain parameter. */
@@ -107,7 +105,6 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
     kind: "plain",
     shard: parameter.globalLayout(fullLayout(parameter.shape)),
     flatShard,
-    runOffset: 0,
     sink,
     reducer: undefined,
     normReducer: reduceOver(parameter.placements.map(({ axis }) => axis.normReducer)),

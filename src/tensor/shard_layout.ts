@@ -19,14 +19,16 @@ export interface Box {
   readonly sizes: Shape;
 }
 
-/** The elements that a rank keeps of one tensor. */
+/** The elements that a rank keeps of one tensor, and their place in its memory. */
 export interface ShardLayout {
-  /** Shape of the whole tensor. */
+  /** Shape of the full tensor. */
   readonly shape: Shape;
   /** The boxes in the order of their elements in memory; none where the rank keeps nothing. */
   readonly boxes: readonly Box[];
   /** Number of elements kept. */
   readonly numel: number;
+  /** The first element kept, counted in the flat shard that holds it, where the others follow without a gap. */
+  readonly offset: number;
 }
 
 /** Elements that are contiguous both in the row-major tensor and in the rank's memory. */
@@ -34,7 +36,7 @@ export interface ElementSlice {
   /** First element, counted in the row-major tensor. */
   readonly offset: number;
   readonly length: number;
-  /** First element, counted in the rank's memory. */
+  /** First element, counted among those that the rank keeps. */
   readonly local: number;
 }
 
@@ -43,19 +45,22 @@ export function fullBox(shape: Shape): Box {
   return { offsets: shape.map(() => 0), sizes: shape };
 }
 
-/** The layout of a rank that keeps everything. */
+/** The layout of a rank that keeps everything, in memory of its own. */
 export function fullLayout(shape: Shape): ShardLayout {
-  return { shape, boxes: [fullBox(shape)], numel: numelOf(shape) };
+  return { shape, boxes: [fullBox(shape)], numel: numelOf(shape), offset: 0 };
 }
 
 /**
- * The layout of a rank that keeps a range of the row-major whole, in the fewest boxes: one for whole rows, and up to two
+ * The layout of a rank that keeps a range of the row-major full tensor, in the fewest boxes: one for full rows, and up to two
  * more for each further dim in which the range begins or ends.
+ *
+ * @param begin first element of the range
+ * @param offset its place in the rank's flat shard
  */
-export function rangeLayout(shape: Shape, offset: number, length: number): ShardLayout {
+export function rangeLayout(shape: Shape, begin: number, length: number, offset: number = 0): ShardLayout {
   const boxes: Box[] = [];
-  divide(shape, offset, length, [], boxes);
-  return { shape, boxes, numel: length };
+  divide(shape, begin, length, [], boxes);
+  return { shape, boxes, numel: length, offset };
 }
 
 /** Divides a range of the part of `shape` at the indices `prefix` into boxes. */
@@ -138,7 +143,7 @@ export function placedBoxes(
 }
 
 /** The slices of a layout, in the order of the rank's memory; slices that touch are one. */
-export function elementSlices(layout: ShardLayout): ElementSlice[] {
+export function elementSlices(layout: Pick<ShardLayout, "shape" | "boxes">): ElementSlice[] {
   const slices: ElementSlice[] = [];
   const full = fullBox(layout.shape);
   for (const { box, local } of placedBoxes(layout)) {

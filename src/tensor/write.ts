@@ -50,8 +50,8 @@ export function openForWriting(parameters: Iterable<Parameter>): ParameterWritin
  */
 export function ownedPtr(parameter: Parameter): DevicePtr {
   parameter.requireValues();
-  const { flatShard, runOffset } = parameter.storage;
-  return devicePtr(flatShard.param + runOffset * float32.byteLength);
+  const { flatShard, shard: { offset } } = parameter.storage;
+  return devicePtr(flatShard.param + offset * float32.byteLength);
 }
 
 /**

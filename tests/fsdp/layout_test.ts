@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
-import { planSegment, type SegmentPlan, shareOf } from "../../src/fsdp/layout.ts";
+import { planSegment, type SegmentPlan, shardLayoutOf } from "../../src/fsdp/layout.ts";
 import { elementSlices, fullLayout, rangeLayout, sharedSlices } from "../../src/tensor/shard_layout.ts";
 
 type Shape = readonly number[];
@@ -28,14 +28,19 @@ function check(plan: SegmentPlan, sizes: readonly number[], world: number, width
     end = offset + numel;
     let next = 0;
     for (let rank = 0; rank < world; rank++) {
-      const share = shareOf(plan, offset, numel, rank);
-      assert.ok(share.length >= 0 && share.runOffset >= 0 && share.runOffset + share.length <= plan.shardLength);
-      if (share.length === 0) continue;
-      assert.equal(share.offset, next, `rank ${rank} of parameter ${i} goes on where the last one ended`);
-      const place = rank * plan.shardLength + share.runOffset;
-      assert.equal(place, offset + share.offset, "the share lies where the parameter does");
-      assert.equal(share.offset % aligned, 0, "cuts fall on blocks of the parameter");
-      next += share.length;
+      const shard = shardLayoutOf(plan, offset, [numel], rank);
+      assert.ok(shard.numel >= 0 && shard.offset >= 0 && shard.offset + shard.numel <= plan.shardLength);
+      if (shard.numel === 0) continue;
+      const [slice] = elementSlices(shard);
+      assert.deepEqual(
+        slice,
+        { offset: next, length: shard.numel, local: 0 },
+        `rank ${rank} of parameter ${i} goes on`,
+      );
+      const place = rank * plan.shardLength + shard.offset;
+      assert.equal(place, offset + next, "the slice lies where the parameter does");
+      assert.equal(next % aligned, 0, "cuts fall on blocks of the parameter");
+      next += shard.numel;
     }
     assert.equal(next, numel, `all of parameter ${i} is owned`);
   }
@@ -95,23 +100,23 @@ describe("rangeLayout()", () => {
           assert.ok(layout.boxes.length <= Math.max(1, 2 * shape.length - 1));
           assert.equal(layout.boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0), length);
           const whole = { offsets: shape.map(() => 0), sizes: shape };
-          const runs = layout.boxes.flatMap((box) => sharedSlices(box, whole));
-          assert.equal(runs.length, layout.boxes.length, "each box of a range is contiguous");
+          const slices = layout.boxes.flatMap((box) => sharedSlices(box, whole));
+          assert.equal(slices.length, layout.boxes.length, "each box of a range is contiguous");
           assert.deepEqual(elementSlices(layout), length === 0 ? [] : [{ offset, length, local: 0 }]);
         }
       }
     }
   });
 
-  it("elementRuns() walks boxes that are not contiguous, too", () => {
-    const columns = { shape: [3, 6], boxes: [{ offsets: [1, 2], sizes: [2, 3] }], numel: 6 };
+  it("elementSlices() walks boxes that are not contiguous, too", () => {
+    const columns = { shape: [3, 6], boxes: [{ offsets: [1, 2], sizes: [2, 3] }] };
     assert.deepEqual(elementSlices(columns), [{ offset: 8, length: 3, local: 0 }, { offset: 14, length: 3, local: 3 }]);
     assert.deepEqual(elementSlices(fullLayout([2, 3])), [{ offset: 0, length: 6, local: 0 }]);
     assert.deepEqual(elementSlices(fullLayout([])), [{ offset: 0, length: 1, local: 0 }]);
     assert.deepEqual(elementSlices(fullLayout([0, 3])), []);
   });
 
-  it("sharedRuns() gives the elements of two boxes, wherever they lie", () => {
+  it("sharedSlices() gives the elements of two boxes, wherever they lie", () => {
     const key = keyOf(4, "boxes");
     let draws = 0;
     const draw = (limit: number): number => uniformInt(key, draws++, limit);

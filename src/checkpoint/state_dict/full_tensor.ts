@@ -106,7 +106,7 @@ export function gatherFull(
     if (whole !== undefined) gathered.set(tensor, whole);
     for (const { rank, boxes } of at(writers, i, "writers of tensor")) {
       const numel = numelOfAll(boxes);
-      const slices = elementSlices({ shape, boxes, numel });
+      const slices = elementSlices({ shape, boxes });
       for (const piece of piecesOf(numel, options)) {
         const through = isStaged(rank) ? staging : undefined;
         const source = movePiece(tensor, piece, { rank, to, group, staging: through, label: `${label}: ${name}` });

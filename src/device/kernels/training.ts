@@ -74,8 +74,8 @@ export const TRAINING_KERNELS = {
     },
   },
   /**
-   * AdamW (decoupled decay) on a run of `n` elements with states of `numStates`, as a table of records says; see
-   * `optim/optimizer.ts`. Steps of active records are counted up, from which follow the bias corrections. Nothing changes where
+   * AdamW (decoupled decay) on a flat shard of `n` elements with states of `numStates`, as a table of records says; see
+   * `optim/records.ts`. Steps of active records are counted up, from which follow the bias corrections. Nothing changes where
    * the gate is set.
    */
   adamw: {

@@ -136,7 +136,7 @@ DEVICE void updateScale(const updateScaleArgs& a) {
   }
 }
 
-/** Elements that share settings; `src/optim/optimizer.ts` writes it. */
+/** Elements that share settings; `src/optim/records.ts` writes it. */
 struct Record {
   i64 start, end, state;
   u32 active, unused;

@@ -1,0 +1,148 @@
+/**
+ * The states of a flat segment and the table of moves between them. A segment has three kinds of memory, each of which is in one
+ * state: its parameters (PyTorch's `ShardedState`), its unsharded gradient, and its reduced gradient. They are independent, as
+ * gradients add up while parameters are gathered and freed. `gathered.ts` moves the first, `gradients.ts` the others. A move that the
+ * table does not have is refused.
+ *
+ * @module
+ */
+import { InternalError, UseAfterDisposeError } from "../errors.ts";
+
+/** The state of a segment's parameters. */
+export type ParameterState =
+  /** No memory but the window, which is there unless the shard is offloaded. `dispose` closes it. */
+  | "unopened"
+  /** The shard: master weights and window. It stays in the states that follow as well, and only `dispose` frees it. */
+  | "sharded"
+  /** The unsharded buffer has memory, which the gather stream writes. Nobody reads or frees it until the gather was waited for. */
+  | "gathering"
+  /** The compute stream may read the unsharded buffer. `reshard` frees it, on that stream, so after all that was enqueued there. */
+  | "unsharded"
+  /** This rank keeps a part of the unsharded buffer, which has no memory. The next gather reads and frees the part, or `reshard` frees it. */
+  | "sharded-post-forward"
+  /** Nothing is left. */
+  | "disposed";
+
+/** The state of a segment's unsharded gradient: `world` shards in the reduce dtype. */
+export type UnshardedGradientState =
+  /** It has no memory: before the first contribution of a backward, and from the time when its reduction is enqueued. */
+  | "none"
+  /** Backward passes add to it on the compute stream. The reduction takes it over, or `clearGradient` of the last parameter frees it. */
+  | "accumulating";
+
+/** The state of a segment's reduced gradient: this rank's shard of the sums over ranks, in float32. */
+export type ReducedGradientState =
+  /** It has no memory: nothing was reduced since gradients were cleared. */
+  | "none"
+  /**
+   * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads and frees it. A sharded
+   * gradient of earlier reductions may be there, too.
+   */
+  | "partial"
+  /** The reduce stream writes the sharded gradient. Nobody reads or frees it until the reduction was waited for. */
+  | "reducing"
+  /** The compute stream may read the sharded gradient. `clearGradient` of the last parameter frees it. */
+  | "reduced";
+
+/** Moves of parameters. */
+export type ParameterMove = "open" | "gather" | "fail to gather" | "use" | "reshard" | "reshard in part" | "dispose";
+/** Moves of the unsharded gradient. */
+export type UnshardedGradientMove = "contribute" | "hand over" | "free";
+/** Moves of the reduced gradient. */
+export type ReducedGradientMove = "reduce" | "reduce partially" | "all-reduce" | "wait for" | "free";
+
+/** One kind of memory of a segment. */
+export interface MemoryKind<State extends string, Move extends string> {
+  /** Its name in messages. */
+  readonly name: string;
+  /** The state that it begins in. */
+  readonly first: State;
+  /** Of each move, the states that it may begin in, each with the state that it ends in. */
+  readonly moves: Readonly<Record<Move, Readonly<Partial<Record<State, State>>>>>;
+}
+
+/** The table of moves. */
+export const SEGMENT_MOVES: {
+  readonly parameters: MemoryKind<ParameterState, ParameterMove>;
+  readonly unshardedGradient: MemoryKind<UnshardedGradientState, UnshardedGradientMove>;
+  readonly reducedGradient: MemoryKind<ReducedGradientState, ReducedGradientMove>;
+} = {
+  parameters: {
+    name: "parameters",
+    first: "unopened",
+    moves: {
+      "open": { unopened: "sharded" },
+      "gather": { sharded: "gathering", "sharded-post-forward": "gathering" },
+      "fail to gather": { gathering: "sharded" },
+      "use": { gathering: "unsharded" },
+      "reshard": { unsharded: "sharded", "sharded-post-forward": "sharded" },
+      "reshard in part": { unsharded: "sharded-post-forward" },
+      "dispose": { unopened: "disposed", sharded: "disposed" },
+    },
+  },
+  unshardedGradient: {
+    name: "unsharded gradient",
+    first: "none",
+    moves: {
+      "contribute": { none: "accumulating", accumulating: "accumulating" },
+      "hand over": { accumulating: "none" },
+      "free": { none: "none", accumulating: "none" },
+    },
+  },
+  reducedGradient: {
+    name: "reduced gradient",
+    first: "none",
+    moves: {
+      "reduce": { none: "reducing", partial: "partial", reducing: "reducing", reduced: "reducing" },
+      "reduce partially": { none: "partial", partial: "partial", reducing: "partial", reduced: "partial" },
+      "all-reduce": { partial: "reducing" },
+      "wait for": { none: "none", partial: "partial", reducing: "reduced", reduced: "reduced" },
+      "free": { none: "none", partial: "none", reducing: "none", reduced: "none" },
+    },
+  },
+};
+
+/** The present state of one kind of memory of one segment. */
+export class MemoryState<State extends string, Move extends string> {
+  readonly #kind: MemoryKind<State, Move>;
+  readonly #nameOf: () => string;
+  #state: State;
+
+  /** @param nameOf gives the present name of the segment */
+  constructor(kind: MemoryKind<State, Move>, nameOf: () => string) {
+    this.#kind = kind;
+    this.#nameOf = nameOf;
+    this.#state = kind.first;
+  }
+
+  /** The present state. */
+  get state(): State {
+    return this.#state;
+  }
+
+  /** Moves to the next state. @throws as {@link require} */
+  take(move: Move): void {
+    this.#state = this.require(move);
+  }
+
+  /**
+   * Refuses a move that the present state has not, before anything is done for it.
+   *
+   * @returns the state that the move leads to
+   * @throws {UseAfterDisposeError} if the memory is gone for good
+   * @throws {InternalError} naming the segment, its state, the move and the states that it may begin in
+   */
+  require(move: Move): State {
+    const { name: kind, moves } = this.#kind;
+    const state = this.#state;
+    const next = moves[move][state];
+    if (next !== undefined) return next;
+    const name = this.#nameOf();
+    if (state === "disposed") throw new UseAfterDisposeError(`'${name}' has no memory of its own`);
+    const begins = Object.keys(moves[move]).map((one) => `'${one}'`).join(" or ");
+    throw new InternalError(
+      `cannot ${move} '${name}': the state of its ${kind} is '${state}' and must be ${begins}; a function that gathers or reduces ` +
+        "for a unit must not unshard or reshard that unit",
+    );
+  }
+}

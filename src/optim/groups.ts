@@ -1,0 +1,52 @@
+/**
+ * Parameter groups of an optimizer: parameters, and the settings that they are updated with.
+ *
+ * @module
+ */
+import { ArgumentError } from "../errors.ts";
+import { Parameter } from "../tensor/parameter.ts";
+import type { Schedule, ScheduleFunction } from "./schedule.ts";
+
+/** Settings that all optimizers have. */
+export interface OptimizerSettings {
+  /** The learning rate; a schedule multiplies it by its factor. */
+  learningRate: number;
+  /** A factor on the learning rate by step: `cosine`, `linear` or `constant`, or a function of the step. @default always 1 */
+  readonly schedule?: Schedule | ScheduleFunction | undefined;
+  /** The strength with which weights are drawn to zero. */
+  weightDecay: number;
+}
+
+/** Parameters with settings of their own, which are plain data. */
+export type ParamGroup<S extends OptimizerSettings = OptimizerSettings> = S & {
+  readonly parameters: readonly Parameter[];
+};
+
+/** Parameters with some settings of their own; the others come from the optimizer's options. */
+export type ParamGroupOptions<S extends OptimizerSettings = OptimizerSettings> = Partial<S> & {
+  readonly parameters: Iterable<Parameter>;
+};
+
+/**
+ * The groups of an optimizer: the groups that were given, then a group of all parameters that were given without one.
+ *
+ * @throws {ArgumentError} if a parameter comes twice
+ */
+export function groupsOf<S extends OptimizerSettings>(
+  parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>,
+  defaults: S,
+): readonly ParamGroup<S>[] {
+  const plain: Parameter[] = [];
+  const groups: ParamGroup<S>[] = [];
+  for (const item of parameters) {
+    if (item instanceof Parameter) plain.push(item);
+    else groups.push({ ...defaults, ...item, parameters: [...item.parameters] });
+  }
+  if (plain.length > 0) groups.push({ ...defaults, parameters: plain });
+  const seen = new Set<Parameter>();
+  for (const parameter of groups.flatMap((group) => group.parameters)) {
+    if (seen.has(parameter)) throw new ArgumentError(`Parameter '${parameter.fqn}' is given to the optimizer twice`);
+    seen.add(parameter);
+  }
+  return groups;
+}
