@@ -17,7 +17,8 @@ export {
 } from "../src/accelerate/read.ts";
 export { runTrainingScript, type TrainingScript } from "../src/train/script.ts";
 export type { StepMetrics } from "../src/train/metrics.ts";
-export { type FinishedModel, runTraining, type TrainerOptions, type TrainResult } from "../src/train/trainer.ts";
+export { runTraining } from "../src/train/trainer.ts";
+export type { FinishedModel, TrainerOptions, TrainResult } from "../src/train/trainer_options.ts";
 export {
   Logger,
   type LoggerOptions,

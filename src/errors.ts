@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { countOf, shown } from "./words.ts";
+import { countOf, formatBytes, shown } from "./words.ts";
 
 /** Shapes that do not fit an operation. */
 export class ShapeError extends RangeError {
@@ -281,7 +281,8 @@ export class OutOfMemoryError extends RangeError {
    * @param detail largest owners, and the remedy
    */
   constructor(where: string, asked: number, inUse: number, capacity: number, detail: string) {
-    super(shown(`Out of memory on ${where}: asked for ${asked} bytes with ${inUse} of ${capacity} in use. ${detail}`));
+    const [wanted, used, all] = [asked, inUse, capacity].map(formatBytes);
+    super(shown(`Out of memory on ${where}: asked for ${wanted} with ${used} of ${all} in use. ${detail}`));
     this.asked = asked;
     this.inUse = inUse;
     this.capacity = capacity;

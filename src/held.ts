@@ -33,6 +33,11 @@ export function overflows(dtype: DType, value: number): boolean {
   return limit !== undefined && Number.isFinite(value) && Math.abs(value) >= limit;
 }
 
+/** Whether a value is a number from `least` to `most`: null, text and what else counts as one in a comparison is not. */
+export function isWithin(value: unknown, least: number, most: number = Infinity): value is number {
+  return typeof value === "number" && value >= least && value <= most;
+}
+
 /** What a dtype holds, for messages. */
 function rangeText(dtype: DType): string {
   const range = RANGES.get(dtype);

@@ -149,9 +149,22 @@ export function broadcastStrides(layout: Layout, shape: Shape): number[] {
  * @throws {ShapeError} if there is no such dim
  */
 export function normalizeDim(op: string, dim: number, shape: Shape): number {
-  const normal = dim < 0 ? dim + shape.length : dim;
-  if (!Number.isInteger(normal) || normal < 0 || normal >= shape.length) {
-    throw new ShapeError(op, `dim ${dim} must be in [-${shape.length}, ${shape.length})`, shape);
+  return placeAmong(op, dim, shape, shape.length);
+}
+
+/**
+ * A dim to work along as an index from 0. Without dims a tensor is worked along as if it had one, as in PyTorch.
+ *
+ * @throws {ShapeError} if there is no such dim
+ */
+export function normalizeReducedDim(op: string, dim: number, shape: Shape): number {
+  return placeAmong(op, dim, shape, Math.max(1, shape.length));
+}
+
+function placeAmong(op: string, dim: number, shape: Shape, count: number): number {
+  const normal = dim < 0 ? dim + count : dim;
+  if (!Number.isInteger(normal) || normal < 0 || normal >= count) {
+    throw new ShapeError(op, `dim ${dim} must be in [-${count}, ${count})`, shape);
   }
   return normal;
 }

@@ -55,3 +55,14 @@ export function formatBytes(bytes: number): string {
   if (bytes < 2 ** 20) return `${(bytes / 2 ** 10).toFixed(1)} KiB`;
   return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 }
+
+/** A value of a wrong type, for messages: a short one itself, else its kind. */
+export function valueText(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(shownName(value, 40));
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "object" || value === null) return String(value);
+  if (Array.isArray(value)) return "an array";
+  const { name } = value.constructor ?? Object;
+  return name === "Object" ? "an object" : `an instance of ${name}`;
+}

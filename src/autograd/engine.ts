@@ -1,6 +1,7 @@
 /**
- * The backward pass: nodes from the last recorded to the first, gradients added where paths meet. All it knows of values is
- * that they can be added, and that a gradient has the dtype and shape of what it belongs to. Since a node's inputs were recorded before it, descending order needs no dependency counts.
+ * The backward pass: visits nodes from the last recorded to the first, and adds gradients where several meet. It knows of tensors
+ * only that they can be added, and that a gradient has the dtype and shape of its tensor. A node's inputs were recorded before
+ * it, so descending order needs no dependency counts.
  *
  * @module
  */
@@ -11,35 +12,35 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { unwind } from "../unwind.ts";
 import { type Edge, type GradientSink, type Node, takesDtype } from "./node.ts";
 
-/** What takes part in a backward pass besides the graph: a parallelism that reduces gradients. */
+/** A parallelism that reduces gradients at the end of a backward pass. */
 export interface PassMember {
-  /** The graph is done and all sinks are finished. */
+  /** Called when the graph is done and all sinks are finished. */
   endPass(): void;
-  /** The pass failed: clears the gradients that it may have been added to. */
+  /** Called when the pass failed: clears the gradients to which it may have been added. */
   abandonPass(): void;
 }
 
-/** One backward pass under way. */
+/** A backward pass under way. */
 export interface BackwardPass {
-  /** Tells `member` of the end of the pass; members are told in the order in which they first joined. */
+  /** Calls `member` at the end of the pass; members are called in the order in which they first joined. */
   join(member: PassMember): void;
 }
 
 let active: BackwardPass | undefined;
 
-/** The pass under way in this thread, if one is. */
+/** The pass under way in this thread; undefined if there is none. */
 export function activePass(): BackwardPass | undefined {
   return active;
 }
 
-/** The sink of an input, unless an earlier input has the same one: two gradients cannot be written to one place. */
+/** The sink of an input, unless an earlier input has the same sink: two gradients cannot be written to one place. */
 function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | undefined {
   const sink = edges[input]?.sink;
   return edges.findIndex((edge) => edge?.sink === sink) === input ? sink : undefined;
 }
 
 /**
- * Refuses a gradient that has not the dtype and shape of its edge: kernels further back would read its bytes as something else.
+ * Refuses a gradient without the dtype and shape of its edge: kernels further back would misread its bytes.
  *
  * @throws {DTypeError | ShapeError} naming the op and the input
  */
@@ -55,11 +56,11 @@ function requireFit({ name }: Node, input: number, edge: Edge, grad: Tensor): vo
 }
 
 /**
- * Runs a backward pass. One that fails clears the gradients of what it has reached, also those of earlier passes.
+ * Makes a backward pass. If it fails, it clears the gradients that it has reached, also those of earlier passes.
  *
- * @param root what the pass starts from
- * @param seed gradient of the root; owned by the pass from now on
- * @param retainGraph whether nodes keep what they saved, for another pass
+ * @param root the tensor's edge from which the pass starts
+ * @param seed gradient of the root; the pass takes ownership
+ * @param retainGraph true if nodes keep their saved tensors for another pass
  */
 export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): void {
   if (active !== undefined) {
@@ -80,7 +81,7 @@ export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): voi
       if (slots === undefined) {
         slots = new Array<Tensor | undefined>(edge.node.numOutputs).fill(undefined);
         waiting.set(edge.node, slots);
-        edge.node.retain(); // the node before it, which led here, is about to let go
+        edge.node.retain(); // the node that led here is about to be freed
         const { sequence } = edge.node;
         queue.splice(placeAfter(queue, (waiting) => waiting.sequence < sequence), 0, edge.node);
       }
@@ -97,7 +98,7 @@ export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): voi
       const current = node;
       const grads = waiting.get(node);
       if (grads === undefined) throw new InternalError(`no gradients wait at ${node.name}`);
-      results = node.run(grads, (input) => firstOfItsSink(current.edges, input)?.place());
+      results = node.backward(grads, (input) => firstOfItsSink(current.edges, input)?.place());
       for (const grad of grads) grad?.dispose();
       for (const [input, grad] of results.entries()) {
         const edge = current.edges[input];

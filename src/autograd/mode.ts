@@ -1,6 +1,6 @@
 /**
- * Whether operations are recorded for a backward pass. One switch a thread: the step is synchronous, so nothing else runs
- * in between.
+ * The switch that says if operations are recorded for a backward pass, one for each thread: a step is synchronous, so no other
+ * code can change it meanwhile.
  *
  * @module
  */
@@ -8,16 +8,16 @@ import { ArgumentError } from "../errors.ts";
 
 let recording = true;
 
-/** Whether operations are recorded now. */
+/** True if operations are recorded now. */
 export function gradEnabled(): boolean {
   return recording;
 }
 
 /**
- * Runs `body` without recording, as for evaluation.
+ * Calls `body` without recording, as for evaluation.
  *
  * @param body synchronous
- * @returns what `body` returns
+ * @returns the result of `body`
  * @throws {ArgumentError} if it is async
  * @example
  * ```ts
@@ -41,7 +41,7 @@ export function noGrad<T>(body: () => T): T {
   });
 }
 
-/** Runs `body`, which is synchronous, with operations recorded or not. */
+/** Calls `body`, which is synchronous, with recording switched on or off. */
 export function withRecording<T>(on: boolean, body: () => T): T {
   const before = recording;
   recording = on;

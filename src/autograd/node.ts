@@ -1,7 +1,7 @@
 /**
- * The graph of recorded operations. A node knows the edges to the nodes (or leaves) that its inputs came from and how to
- * turn gradients of its outputs into gradients of its inputs. Nodes are counted: one reference for each tensor and each
- * later node that leads here; when none is left, or after its backward has run, it lets go of what it saved.
+ * The graph of recorded operations. A node knows the edges to the nodes (or leaves) of its inputs, and how to turn gradients of
+ * its outputs into gradients of its inputs. Nodes are counted: one reference for each tensor and each later node that leads here.
+ * A node frees its saved tensors when no reference is left, or after its backward.
  *
  * @module
  */
@@ -11,27 +11,27 @@ import type { Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { SavedTensors } from "./saved.ts";
 
-/** Where gradients of one leaf go. All tensors handed over are owned by the receiver. */
+/** The receiver of a leaf's gradients. It takes ownership of all tensors handed over. */
 export interface GradientSink {
-  /** The dtype that the gradient is summed in; undefined where that is the leaf's own. */
+  /** dtype in which the gradient is summed; undefined if it is the leaf's own. */
   readonly dtype: DType | undefined;
-  /** The place that a first contribution may be written to directly, or undefined. The caller owns the handle. */
+  /** A tensor that the first contribution may be written to directly, or undefined. The caller owns the handle. */
   place(): Tensor | undefined;
-  /** Takes one contribution of this backward pass: the tensor from {@link place}, or another one. */
+  /** Takes one contribution of this backward pass: the tensor of {@link place}, or another tensor. */
   contribute(grad: Tensor): void;
-  /** All contributions of this pass (so far) are in: joins them to those of earlier passes. */
+  /** Called when all contributions of this pass so far are in: adds them to the gradient of earlier passes. */
   finish(): void;
-  /** The pass failed: drops the gradient, which it may have been added to. */
+  /** Called when the pass failed: drops the gradient, to which it may have been added. */
   clear(): void;
 }
 
-/** What one input of a node came from. */
+/** The origin of a node's input. */
 export interface Edge {
-  /** The node that made it, or undefined for a leaf. */
+  /** The node that made the input; undefined for a leaf. */
   readonly node: Node | undefined;
-  /** Which output of that node. */
+  /** Index of the input among the outputs of that node. */
   readonly index: number;
-  /** For a leaf: where its gradient goes. */
+  /** For a leaf, the receiver of its gradient. */
   readonly sink: GradientSink | undefined;
   /** Shape of the input, and so of its gradient. */
   readonly shape: Shape;
@@ -40,7 +40,7 @@ export interface Edge {
 }
 
 /**
- * Whether an edge takes a gradient of dtype `given`:
+ * True if an edge takes a gradient of dtype `given`:
  * - the dtype of its input, always;
  * - the dtype in which its sink sums, if the input is a leaf.
  */
@@ -58,10 +58,10 @@ let nextSequence = 0;
 
 /** One recorded operation. */
 export class Node {
-  /** Position in the order of recording; a backward pass runs from high to low. */
+  /** Position in the order of recording; a backward pass visits nodes from high to low. */
   readonly sequence: number;
   readonly name: string;
-  /** Per input; undefined where no gradient is needed. */
+  /** Edge of each input; undefined for inputs that need no gradient. */
   readonly edges: readonly (Edge | undefined)[];
   readonly numOutputs: number;
   #backward: BackwardFunction | undefined;
@@ -70,12 +70,12 @@ export class Node {
   readonly #onFreed: (() => void) | undefined;
 
   /**
-   * @param name the op, or what a hook hangs on, for messages
-   * @param edges where the inputs came from
+   * @param name the op, or the purpose of a hook, for messages
+   * @param edges origins of the inputs
    * @param numOutputs number of outputs
-   * @param saved what its backward needs besides gradients
-   * @param backward what the pass calls
-   * @param onFreed called once, when the node lets go: after its backward, or because nothing leads to it any more
+   * @param saved tensors that the backward needs besides gradients
+   * @param backward computes the gradients
+   * @param onFreed called once, when the node is freed: after its backward, or when no reference is left
    */
   constructor(
     name: string,
@@ -95,34 +95,37 @@ export class Node {
     for (const edge of edges) edge?.node?.retain();
   }
 
-  /** The name as messages quote it; that of a hook quotes a module already. */
+  /** The name as messages quote it; the name of a hook has quotes already. */
   get title(): string {
     return this.name.includes("'") ? this.name : `'${this.name}'`;
   }
 
-  /** What has memory for the sake of its backward. */
+  /** Tensors that have memory because the backward needs them. */
   get held(): readonly Tensor[] {
     return this.#saved?.held() ?? [];
   }
 
-  /** Whether any tensor or node leads here. */
+  /** True if a tensor or a later node leads here. */
   get isReferenced(): boolean {
     return this.#refs > 0;
   }
 
-  /** One more tensor or node leads here. */
+  /** Adds a reference. */
   retain(): void {
     this.#refs++;
   }
 
-  /** One less; without any, nothing can reach the node any more. */
+  /** Removes a reference; without any, the node is freed. */
   release(): void {
     this.#refs--;
     if (this.#refs === 0) this.free();
   }
 
-  /** Runs the backward, until it is freed. */
-  run(grads: readonly (Tensor | undefined)[], place: (input: number) => Tensor | undefined): (Tensor | undefined)[] {
+  /** Computes the gradients of the inputs, unless the node was freed. */
+  backward(
+    grads: readonly (Tensor | undefined)[],
+    place: (input: number) => Tensor | undefined,
+  ): (Tensor | undefined)[] {
     if (this.#backward === undefined) {
       throw new UseAfterDisposeError(
         `The backward of ${this.title} has run already and its saved tensors are freed: add the losses of one forward and run one ` +
@@ -132,14 +135,14 @@ export class Node {
     return this.#backward(grads, place);
   }
 
-  /** Lets go of saved tensors and of the nodes before it; of those that nothing else leads to, in turn. */
+  /** Frees saved tensors, and the nodes before it to which no other reference leads, in turn. */
   free(): void {
-    // A list and not recursion: a graph is as deep as the computation was long.
+    // A list instead of recursion: a graph may be as deep as the computation is long.
     const orphans: Node[] = [this];
-    for (let node = orphans.pop(); node !== undefined; node = orphans.pop()) node.#letGo(orphans);
+    for (let node = orphans.pop(); node !== undefined; node = orphans.pop()) node.#drop(orphans);
   }
 
-  #letGo(orphans: Node[]): void {
+  #drop(orphans: Node[]): void {
     if (this.#backward === undefined) return;
     this.#backward = undefined;
     this.#saved?.free();

@@ -1,10 +1,11 @@
 /**
- * Regions of a graph that keep what they were given instead of what their nodes would save. The first node that asks for
- * something saved has the region computed again, and all that its nodes save is lent to them.
+ * Checkpointed regions of a graph, which keep their inputs instead of the tensors that their nodes would save. When the first
+ * node asks for a saved tensor, the region is computed again, and all nodes get the tensors that they would have saved.
  *
- * Note [Recomputation]: the graph is the forward's, and only what it saved comes from the recomputation, whose own nodes nobody
- * runs. So gradients are added in the same order as without, to the same bits, and no backward runs inside another one. Each
- * recorded op of a region has a slot. The recomputation passes the slots in order: it must record the same ops on the same inputs.
+ * Note [Recomputation]: the graph is the forward's; the nodes of the recomputation are never visited, and only their saved
+ * tensors are used. So gradients are added in the same order as without checkpointing, to the same bits, and no backward happens
+ * inside another backward. Each recorded op of a region has a slot. The recomputation passes the slots in order: it must record
+ * the same ops on the same inputs.
  *
  * @module
  */
@@ -14,16 +15,16 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { withRecording } from "./mode.ts";
 import { requireUnwritten, type SavedTensors } from "./saved.ts";
 
-/** What is computed again. */
+/** A region that can be computed again. */
 export interface Recomputed {
-  /** For messages. */
+  /** Name for messages. */
   readonly name: string;
-  /** What the region is computed from, and owns. */
+  /** Inputs of the region, which it owns. */
   readonly inputs: readonly Tensor[];
-  /** Whether results of the ops of that name are kept. */
+  /** True if results of the ops of that name are kept. */
   keeps(op: string): boolean;
-  /** Computes it again. */
-  run(): void;
+  /** Computes the region again. */
+  compute(): void;
 }
 
 /** A call of an op, as the graph records it. */
@@ -38,7 +39,7 @@ export interface RecordedOp {
 /** Results of an op that is not computed again. */
 interface KeptResults {
   readonly outputs: readonly Tensor[];
-  /** What the op saved: the number of an input in whose memory it lies, or a handle. */
+  /** Tensors that the op saved: the index of an input with the same memory, or a handle. */
   readonly saved: readonly (Tensor | number)[];
 }
 
@@ -91,7 +92,7 @@ class RecomputedTensors implements SavedTensors {
     this.#region.release();
   }
 
-  /** What the recomputation takes instead of computing the op; the handles in it are the caller's. */
+  /** Kept results, which replace the computation of the op; the caller owns the handles. */
   take(inputs: readonly Tensor[]): Pick<RecordedOp, "outputs" | "saved"> | undefined {
     if (this.#kept === undefined) return undefined;
     const { outputs, saved } = this.#kept;
@@ -100,7 +101,7 @@ class RecomputedTensors implements SavedTensors {
     return { outputs: outputs.map(handle), saved: saved.map(handle) };
   }
 
-  /** Takes what the recomputation saved. */
+  /** Takes the tensors that the recomputation saved. */
   lend(call: RecordedOp): void {
     const { inputs, saved } = call;
     if (this.#freed) { for (const tensor of saved) tensor.dispose(); }
@@ -125,9 +126,9 @@ class RecomputedTensors implements SavedTensors {
 class Region {
   readonly #source: Recomputed;
   readonly #slots: RecomputedTensors[] = [];
-  /** Slots whose nodes are there, and the forward while it is under way. */
+  /** Number of slots with living nodes, plus 1 during the forward. */
   #users = 1;
-  /** How many slots the recomputation has passed; undefined outside of one. */
+  /** Number of slots that the recomputation has passed; undefined outside of one. */
   #passed: number | undefined;
 
   constructor(source: Recomputed) {
@@ -146,12 +147,12 @@ class Region {
     return this.#passed !== undefined;
   }
 
-  /** Results of the op that is about to run, where they are kept. */
+  /** Kept results of the next op; undefined if it must be computed. */
   take(inputs: readonly Tensor[]): Pick<RecordedOp, "outputs" | "saved"> | undefined {
     return this.#passed === undefined ? undefined : this.#slots[this.#passed]?.take(inputs);
   }
 
-  /** Takes what an op has saved. */
+  /** Takes the tensors that an op saved. */
   record(call: RecordedOp): SavedTensors | undefined {
     if (this.#passed === undefined) {
       const slot = new RecomputedTensors(this, call, this.#source.keeps(call.name));
@@ -171,7 +172,7 @@ class Region {
   recompute(): void {
     this.#passed = 0;
     try {
-      withRecording(true, () => within(this, () => this.#source.run()));
+      withRecording(true, () => within(this, () => this.#source.compute()));
       const next = this.#slots[this.#passed];
       if (next !== undefined) this.refuse("the end", next.description);
     } finally {
@@ -180,7 +181,7 @@ class Region {
     }
   }
 
-  /** One user less; without any, nobody asks for what it would compute. */
+  /** Removes a user; without any, the inputs are freed. */
   release(): void {
     if (--this.#users === 0) this.#dropInputs();
   }
@@ -210,7 +211,7 @@ function within<T>(region: Region, body: () => T): T {
 }
 
 /**
- * Runs a forward whose nodes save nothing: what they would save is computed again when the backward asks for it.
+ * Calls a forward whose nodes save nothing: the tensors are computed again when the backward asks for them.
  *
  * @throws {ArgumentError} inside another such forward
  */
@@ -229,17 +230,17 @@ export function recordRegion<T>(source: Recomputed, body: () => T): T {
   }
 }
 
-/** Whether a forward is computed again now, inside a backward pass. */
+/** True during a recomputation, inside a backward pass. */
 export function isRecomputing(): boolean {
   return current?.recomputing === true;
 }
 
-/** What the op that is about to be recorded gives, if it need not be computed again; the handles are the caller's. */
+/** Kept results of the next op, if it need not be computed again; the caller owns the handles. */
 export function takeKept(inputs: readonly Tensor[]): Pick<RecordedOp, "outputs" | "saved"> | undefined {
   return current?.take(inputs);
 }
 
-/** Gives the region under way what an op has saved; undefined where there is none. */
+/** Hands the tensors that an op saved to the current region; undefined if there is none. */
 export function saveInRegion(call: RecordedOp): { readonly saved: SavedTensors | undefined } | undefined {
   return current === undefined ? undefined : { saved: current.record(call) };
 }

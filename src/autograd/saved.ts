@@ -1,26 +1,26 @@
 /**
- * What nodes keep for their backward, and the rule that it must be what it was when the forward saw it.
+ * Tensors that nodes save for their backward, and the check that they were not written since the forward.
  *
  * @module
  */
 import { ArgumentError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** What a node keeps for its backward, or gets again when that asks for it. */
+/** Tensors saved for a node's backward, kept or computed again. */
 export interface SavedTensors {
-  /** The tensors, in the order in which the op gave them. */
+  /** The tensors, in the order in which the op saved them. */
   get(): readonly Tensor[];
-  /** Tensors that have memory for its sake now. */
+  /** Saved tensors that have memory now. */
   held(): readonly Tensor[];
-  /** The node has let go: called once. */
+  /** Called once, when the node is freed. */
   free(): void;
 }
 
-/** Tensors that are kept from the forward to the backward. */
+/** Saved tensors that are kept from the forward to the backward. */
 export class KeptTensors implements SavedTensors {
   #tensors: readonly Tensor[];
 
-  /** Owns the tensors from now on. */
+  /** Takes ownership of the tensors. */
   constructor(tensors: readonly Tensor[]) {
     this.#tensors = tensors;
   }
@@ -40,10 +40,10 @@ export class KeptTensors implements SavedTensors {
 }
 
 /**
- * Refuses a tensor that an op's forward saw with other values.
+ * Refuses a saved tensor that was written since the forward.
  *
- * @param version of its memory, in the forward
- * @throws {ArgumentError}
+ * @param version version of its memory in the forward
+ * @throws {ArgumentError} if the version differs
  */
 export function requireUnwritten(op: string, { buffer }: Tensor, version: number | undefined): void {
   if (buffer.version === version) return;

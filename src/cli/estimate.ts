@@ -50,7 +50,7 @@ const estimateSection = section(
       "What is computed on; no card need be here: cuda with cudaGraphs or attention cudnn, else cpu, unless given",
     ),
     registersMemory: z.boolean().default(true).describe(
-      "With cuda: an NCCL before 2.27, or with NCCL_WIN_ENABLE=0, so that what is gathered lies in ordinary memory",
+      "With cuda: gather into memory registered with NCCL, as NCCL from 2.27 on does unless NCCL_WIN_ENABLE is 0",
     ),
     ranksPerHost: size.optional().describe(
       "Ranks of a host, which share on mesh hybrid; LOCAL_WORLD_SIZE, else all, unless given",
@@ -93,7 +93,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
   const speeds = speedsOf(config);
   const globalBatch = batch * microBatches * worldSize;
   const run = { ...usual, ...config, sequenceLength, globalBatch };
-  const localWorldSize = config.ranksPerHost ?? processEnvironment().whole("LOCAL_WORLD_SIZE");
+  const localWorldSize = config.ranksPerHost ?? processEnvironment().integer("LOCAL_WORLD_SIZE");
   const place = isOnCard(config) ? { device: "cuda", registersMemory } as const : { cpuMath };
   const step = await estimateStep(run, model, { worldSize, rank, localWorldSize, ...place });
   const time = speeds === undefined ? undefined : predictTime(step, speeds);

@@ -1,7 +1,7 @@
 /**
- * What ranks tell each other about a call before they make it: one record, which is compared between ranks, handed to
- * listeners, kept in shared words and read by error messages. A replayed graph is one call too: `count` is its number of
- * calls then, and `detail` the hash over them.
+ * The record of a call, which a rank announces before it makes the call. The record is compared between ranks, handed to
+ * listeners, kept in shared words and read by error messages. A replayed graph is one call: `count` is then its number of
+ * calls, and `detail` the hash over them.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { at } from "../at.ts";
 import type { DType } from "../dtype.ts";
 import { countOf } from "../words.ts";
 
-/** What a rank can call. */
+/** Kinds of calls. */
 export const CALL_KINDS = [
   "all-reduce",
   "reduce-scatter",
@@ -28,24 +28,24 @@ export const CALL_KINDS = [
 /** Name of a call, as messages spell it. */
 export type CallKind = typeof CALL_KINDS[number];
 
-/** When in a step a unit is gathered, reduced or written. */
+/** Phases of a step in which a unit is gathered, reduced or written. */
 export const PHASES = ["forward", "backward", "update", "manual"] as const;
 /** Name of a phase. */
 export type Phase = typeof PHASES[number];
 
 /** One call of a group. */
 export interface Call {
-  /** What is called. */
+  /** Kind of the call. */
   readonly kind: CallKind;
-  /** FQN of the unit, or what the call is about, e.g. `token count`. */
+  /** FQN of the unit, or the purpose of the call, e.g. `token count`. */
   readonly unit: string;
-  /** When in the step; undefined outside of one. */
+  /** Phase of the step; undefined outside of one. */
   readonly phase: Phase | undefined;
   /** dtype of the elements; undefined where bytes are counted. */
   readonly dtype: DType | undefined;
   /** Elements, or bytes where there is no dtype; calls of a replay. */
   readonly count: number;
-  /** Hash of what else must agree: runs, root, operation, factor. */
+  /** Hash of everything else that must agree: slices, root, operation, factor. */
   readonly detail: number;
   /** Number of the call in its group, from 1 without gaps. */
   readonly sequence: number;
@@ -53,12 +53,12 @@ export interface Call {
   readonly step: number;
 }
 
-/** Whether all ranks of the group make the call, in one order. What two ranks send each other is between them. */
+/** True for calls that all ranks of the group make in one order; false for messages between two ranks. */
 export function isCollective({ kind }: Pick<Call, "kind">): boolean {
   return kind !== "send and receive";
 }
 
-/** Bytes of what is moved, as counted on one rank. */
+/** Bytes that the call moves, as counted on one rank. */
 export function byteLengthOf({ kind, count, dtype }: Pick<Call, "kind" | "count" | "dtype">): number {
   return kind === "replay" ? 0 : count * (dtype?.byteLength ?? 1);
 }
@@ -74,7 +74,7 @@ export function describeCall(call: Omit<Call, "detail">): string {
   return `${kind} '${unit}'${facts.length === 0 ? "" : ` (${facts.join(", ")})`}`;
 }
 
-/** Where a hash begins. */
+/** Initial value of a hash. */
 export const HASH_START: number = 0x811c9dc5 | 0;
 
 /** Continues a hash with one 32-bit number, so that different hashes stay different. */
@@ -87,7 +87,7 @@ export function hashWord(hash: number, value: number): number {
 const NUMBER = new Float64Array(1);
 const HALVES = new Int32Array(NUMBER.buffer);
 
-/** A hash of numbers by all their bits, whole or not. */
+/** A hash of numbers by all 64 bits of each. */
 export function hashNumbers(values: readonly number[]): number {
   let hash = HASH_START;
   for (const value of values) {
@@ -97,7 +97,6 @@ export function hashNumbers(values: readonly number[]): number {
   return hash;
 }
 
-/** A hash of a text. */
 export function hashText(text: string): number {
   return new TextEncoder().encode(text).reduce(hashWord, HASH_START);
 }

@@ -1,6 +1,5 @@
 /**
- * What arguments of collectives must be, before they are announced: a rank that is wrong by itself should say so in its
- * own words.
+ * Checks of a collective's arguments, made before the call is announced: an error on one rank names that rank's own mistake.
  *
  * @module
  */
@@ -9,19 +8,19 @@ import { COMPUTE_DTYPES, type DType, int64 } from "../dtype.ts";
 import { ArgumentError, DTypeError } from "../errors.ts";
 import type { ElementRange, ReduceScatterArgs } from "./data_plane.ts";
 
-/** Refuses what is no number of elements or bytes. */
+/** Refuses a `value` that is not a number of elements or bytes. */
 export function checkCount(what: string, value: number): void {
   if (Number.isSafeInteger(value) && value >= 0) return;
   throw new ArgumentError(`${what} must be a non-negative integer, got ${value}`);
 }
 
-/** Refuses what is no rank of a group. */
+/** Refuses a `rank` that is not a rank of the group. */
 export function checkRank(rank: number, size: number, what: string): void {
   if (Number.isInteger(rank) && rank >= 0 && rank < size) return;
   throw new ArgumentError(`${what} is rank ${rank}, which is not in a group of ${size}`);
 }
 
-/** Refuses lists that have not one entry for each rank. */
+/** Refuses lists without one entry for each rank. */
 export function checkPerRank(list: readonly unknown[], size: number, what: string): void {
   if (list.length !== size) {
     throw new ArgumentError(`${what}: one for each of ${size} ranks is needed, got ${list.length}`);
@@ -37,15 +36,15 @@ export function checkAllReduce(dtype: DType, op: "sum" | "max", isScaled: boolea
   throw new ArgumentError(`A scale needs a sum of floats, got ${op} of ${dtype.name} in '${unit}'`);
 }
 
-/** Refuses runs that overlap or go back, and a `dst` that cuts into `src` without being the rank's own run. */
+/** Refuses slices that overlap or do not ascend, and a `dst` that overlaps `src` without being this rank's own slice. */
 export function checkReduceScatter(args: ReduceScatterArgs, rank: number, size: number, unit: string): void {
   const { src, dtype, slices, dst, dstDtype, accumulate } = args;
-  checkPerRank(slices, size, `Runs of '${unit}'`);
+  checkPerRank(slices, size, `Slices of '${unit}'`);
   let end = 0;
   for (const { offset, length } of slices) {
     if (!(Number.isSafeInteger(offset) && Number.isSafeInteger(length) && offset >= end && length >= 0)) {
       const list = slices.map((slice: ElementRange) => `${slice.offset}+${slice.length}`).join(", ");
-      throw new ArgumentError(`Runs of '${unit}' must ascend without overlap, got ${list}`);
+      throw new ArgumentError(`Slices of '${unit}' must ascend without overlap, got ${list}`);
     }
     end = offset + length;
   }
@@ -53,11 +52,11 @@ export function checkReduceScatter(args: ReduceScatterArgs, rank: number, size: 
   const inPlace = dst === src + own.offset * dtype.byteLength && dstDtype === dtype && !accumulate;
   const cuts = dst < src + end * dtype.byteLength && src < dst + own.length * dstDtype.byteLength;
   if (own.length > 0 && cuts && !inPlace) {
-    throw new ArgumentError(`'dst' of '${unit}' cuts into 'src', and is not the rank's own run`);
+    throw new ArgumentError(`'dst' of '${unit}' cuts into 'src', and is not the rank's own slice`);
   }
 }
 
-/** Refuses lists of ranks that make no group with this rank in it. */
+/** Refuses lists of ranks that do not ascend, or that lack this rank. */
 export function checkParts(ranks: readonly number[], rank: number, size: number, name: string): void {
   for (const [i, member] of ranks.entries()) {
     checkRank(member, size, `Member ${i} of group '${name}'`);

@@ -1,9 +1,9 @@
 /**
- * The contract of a control plane: who is there, who lives, what they call, and small host bytes between them. It moves
- * no tensors; that is the business of a data plane, which is built on it.
+ * The contract of a control plane: which ranks are in a group, which are alive, what they call, and the exchange of small
+ * host bytes. It moves no tensors: a data plane, built on it, does.
  *
- * Everything here is synchronous and needs no event loop: a rank that waits runs no timers and no signal handlers, so
- * {@link ControlPlane.wait} itself is the watchdog.
+ * Everything here is synchronous and needs no event loop: a rank that waits runs no timers and no signal handlers, so {@link
+ * ControlPlane.wait} itself is the watchdog.
  *
  * @module
  */
@@ -13,23 +13,21 @@ import { type Call, describeCall } from "./call.ts";
 import type { FlightRecord } from "./flight_record.ts";
 
 /**
- * Who is in a group.
+ * The members of a group.
  *
  * @internal
  */
 export interface Place {
   readonly name: string;
   readonly rank: number;
-  /** Rank in the world, of each rank. */
   readonly worldRanks: readonly number[];
 }
 
-/** The place of a rank in a group of all. */
 export function placeInWorld(rank: number, size: number): Place {
   return { name: "world", rank, worldRanks: Array.from({ length: size }, (_, other) => other) };
 }
 
-/** What the ranks of a group know of each other. */
+/** The host's side of a group: liveness, announced calls, exchange of bytes. */
 export abstract class ControlPlane {
   /** The group's name, for messages. */
   readonly name: string;
@@ -37,14 +35,14 @@ export abstract class ControlPlane {
   readonly rank: number;
   /** Ranks in the group. */
   readonly size: number;
-  /** Rank in the first group, of each rank of this one: what messages name. */
+  /** World rank of each rank of this group: messages name these. */
   readonly worldRanks: readonly number[];
   /** Seconds after which a wait for a live rank fails. */
   timeoutSeconds: number;
   /** The call that this rank has announced last. */
   protected call: Call | undefined;
 
-  /** Joins nothing: what derives from this has done so. */
+  /** Keeps the place; subclasses join the group. */
   constructor({ name, rank, worldRanks }: Place, timeoutSeconds: number) {
     this.name = name;
     this.rank = rank;
@@ -54,35 +52,36 @@ export abstract class ControlPlane {
   }
 
   /**
-   * Tells the others what this rank calls next, and compares it with what they have called. Never waits, so a
-   * difference may be found later, by another rank or in a wait; it is found before a wait times out.
+   * Announces this rank's next call, and compares it with the calls that other ranks have announced. Never waits, so a
+   * difference may be found later: by another rank, or by this one in a wait before it times out.
    *
-   * @throws {CollectiveError} if the ranks call different things, naming the calls, or if one has stopped all
+   * @throws {CollectiveError} if ranks make different calls, naming the calls, or if a rank has stopped all
    */
   abstract announce(call: Call): void;
-  /** Gives every rank the host bytes of each, of any and unequal lengths; returns once all have called it. */
+  /** Gives every rank the host bytes of all ranks, whose lengths may differ. Returns once all ranks have called it. */
   abstract exchange(bytes: Uint8Array): readonly Uint8Array[];
   /**
-   * Returns once `ready()` holds. For data planes, whose every wait must end when a rank dies, stops all, or differs.
+   * Returns once `ready()` holds. Data planes wait by it alone: so every wait ends when a rank dies, stops all, or makes
+   * another call.
    *
-   * @param ready looked at again whenever the awaited rank calls {@link notify}, and now and then besides
-   * @param stage what is waited for, e.g. `contributing`
-   * @param awaited who makes it true, as a part of the present call: one rank, or any of some; default: any
+   * @param ready is called again after each {@link notify} of the awaited rank, and from time to time
+   * @param stage names the step that is awaited, e.g. `contributing`
+   * @param awaited one rank, or several of which any may make `ready()` true, within the present call; default: all peers
    * @throws {CollectiveError} if a rank died, left, is late beyond the timeout, or calls something else
    */
   abstract wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void;
   /**
-   * Returns once `ready()` holds, which enqueued work makes true. Like {@link wait}, but a rank that has left is not missed if it
-   * made all calls of this one before: what it had to enqueue for them is there.
+   * Returns once `ready()` holds, which enqueued work makes true. Like {@link wait}, but a rank that has left after it made
+   * this call is no failure: it had enqueued its part of the call before it left.
    */
   abstract watch(ready: () => boolean, stage: string): void;
-  /** Whether a rank has stopped all ranks. */
+  /** True once a rank has stopped all ranks. */
   abstract get stopped(): boolean;
   /** Wakes the ranks that wait for this one. */
   abstract notify(): void;
-  /** Gives a line to the reader of this rank's reports. */
+  /** Hands a line to this rank's `report` option. */
   abstract report(text: string): void;
-  /** A group of some of the ranks. Collective over all of this one; `ranks` is this rank's own list, ascending. */
+  /** Makes a group of some of the ranks. Collective over all ranks of this group; `ranks` is this rank's own list, ascending. */
   abstract split(ranks: readonly number[], name: string): ControlPlane;
   /** The last calls of every rank of the group. */
   abstract flightRecord(): FlightRecord;
@@ -98,29 +97,29 @@ export abstract class ControlPlane {
     return new CollectiveError(stoppedBy === undefined ? facts : { ...facts, stoppedBy }, detail);
   }
 
-  /** Stops all ranks of the world, with an error about the present call. */
+  /** Stops all ranks of the world, and throws an error about the present call. */
   stop(detail: string, stoppedBy?: number): never {
     const error = this.failure(detail, stoppedBy);
     this.abort(error.message);
     throw error;
   }
 
-  /** Rank in the world, of a rank of this group. */
+  /** World rank of a rank of this group. */
   worldRank(rank: number): number {
     return at(this.worldRanks, rank, "world rank of rank");
   }
 
-  /** This rank's place in a group of `ranks`, ranks of this one. */
+  /** This rank's place in a group of `ranks`, which are ranks of this group. */
   protected placeIn(ranks: readonly number[], name: string): Place {
     return { name, rank: ranks.indexOf(this.rank), worldRanks: ranks.map((rank) => this.worldRank(rank)) };
   }
 
   /**
-   * Checks that ranks which are to be in one group name the same ranks. Collective over the group that is split.
+   * Checks that ranks which split into one group name the same ranks. Collective over the group that is split.
    *
-   * @param note something that the members tell each other
+   * @param note a number that each member hands to the others
    * @returns the members' notes, in their order
-   * @throws {CollectiveError} on every rank, if two name different ranks
+   * @throws {CollectiveError} on every rank, if two members name different ranks
    */
   protected agreeOnSplit(ranks: readonly number[], note: number = 0): readonly number[] {
     const parts = this.exchange(new TextEncoder().encode(JSON.stringify([note, ...ranks])))
@@ -135,13 +134,13 @@ export abstract class ControlPlane {
   }
 }
 
-/** How a rank waits. */
+/** Options of a control plane: timeouts and reports. */
 export interface ControlOptions {
   /** Seconds after which a wait for a live rank fails; default 600. */
   readonly timeoutSeconds?: number | undefined;
-  /** Gets a line about what a user should know, e.g. that a live rank is late. */
+  /** Receives a line for the user, e.g. that a live rank is late. */
   readonly report?: ((text: string) => void) | undefined;
-  /** Gets the last calls of all ranks when this rank stops them, and why; gives a line to report. */
+  /** Receives the last calls of all ranks, and the reason, when this rank stops all; returns a line to report. */
   readonly onStop?: ((record: FlightRecord, reason: string) => string) | undefined;
   /** Seconds after which a live rank counts as late; default 10. */
   readonly reportSeconds?: number | undefined;

@@ -1,13 +1,14 @@
 /**
- * The contract of a data plane: what moves tensors between the ranks of a group. Argument checks, sequence numbers and
- * announcements lie above it, in `process_group.ts`; who is there and who lives, in its control plane. Every method but
- * `dispose` is collective, unless it says otherwise, and gives a {@link Work}.
+ * The contract of a data plane, which moves tensors between the ranks of a group. `process_group.ts` above it checks
+ * arguments, numbers calls and announces them; the control plane knows which ranks live. Every method but `dispose` is
+ * collective, unless it says otherwise, and returns a {@link Work}.
  *
- * Note [Order by epochs]: a {@link Window} is written between `beginWrite` and `endWrite` and gathered in between writes.
- * A gather gives what all ranks have published last, and nothing is overwritten while a peer reads it. Where peers read a
- * rank's memory themselves, `beginWrite` says "this rank has finished gathering the present contents" and waits until
- * every peer has said so; `endWrite` publishes the next epoch; `gather` waits until every peer has published the epoch
- * that this rank is in. So it waits only at the first use after an update.
+ * Note [Order by epochs]: each rank writes its part of a {@link Window} between `beginWrite` and `endWrite`, and gathers
+ * between writes. Where peers read a rank's memory directly:
+ * 1. `beginWrite` announces that this rank has finished gathering the present epoch, and waits until every peer has
+ *   announced it: nothing is overwritten while a peer reads it.
+ * 2. `endWrite` publishes the next epoch.
+ * 3. `gather` waits until every peer has published this rank's epoch, so only the first gather after an update waits.
  *
  * @module
  */
@@ -18,22 +19,20 @@ import type { ControlPlane } from "./control_plane.ts";
 
 /** One collective under way. */
 export interface Work {
-  /** Whether it has finished. On the CPU planes it has when the call returns. */
-  readonly done: boolean;
-  /** Orders all later work of this rank after it. */
+  /** Orders all later work of this rank after the collective. */
   wait(): void;
 }
 
-/** A collective that has finished already. */
-export const FINISHED: Work = { done: true, wait(): void {} };
+/** A collective that has already finished. */
+export const FINISHED: Work = { wait(): void {} };
 
-/** All that has been enqueued on the stream under way. */
+/** A {@link Work} that ends with everything enqueued so far on the current stream. */
 export function enqueuedWork({ streams }: Device): Work {
   const end = streams.current.record();
-  return { done: end.done, wait: () => streams.current.wait(end) };
+  return { wait: () => streams.current.wait(end) };
 }
 
-/** One rank's contiguous share of a flat array, in elements. */
+/** One rank's slice of a flat array, in elements. */
 export interface ElementRange {
   /** First element. */
   readonly offset: number;
@@ -41,39 +40,39 @@ export interface ElementRange {
   readonly length: number;
 }
 
-/** Memory that one rank writes and every rank of the group can gather from. */
+/** Memory of which each rank writes its own part, and gathers the parts of all ranks. */
 export interface Window {
-  /** This rank's part, in device memory. Written only between {@link beginWrite} and {@link endWrite}. */
+  /** This rank's part, in device memory; written only between {@link beginWrite} and {@link endWrite}. */
   readonly pointer: DevicePtr;
-  /** Waits until no peer reads this rank's part any more. See Note [Order by epochs]. */
+  /** Waits until no peer reads this rank's part. See Note [Order by epochs]. */
   beginWrite(): void;
-  /** Publishes what was written. Waits for nobody. */
+  /** Publishes this rank's part. Never waits. */
   endWrite(): void;
-  /** Copies every rank's part to `dst`, rank r's to byte `offsets[r]`, once all have published. */
+  /** Copies every rank's part to `dst`, rank r's to byte `offsets[r]`, once all ranks have published. */
   gather(dst: DevicePtr, offsets: readonly number[]): Work;
-  /** Releases it; ranks may in any order. Waits for nobody, and works after a failure too. */
+  /** Frees the window. Ranks may call it in any order, also after a failure; it never waits. */
   dispose(): void;
 }
 
-/** A sum over ranks of one flat array, of which each rank keeps one slice. */
+/** Arguments of a reduce-scatter: a sum over ranks of a flat array, of which each rank keeps one slice. */
 export interface ReduceScatterArgs {
-  /** The flat array in device memory, all slices. */
+  /** The flat array in device memory, with the slices of all ranks. */
   readonly src: DevicePtr;
-  /** dtype of `src`; sums are float32 whatever it is, but where `sums` is `any` they may be rounded to it on their way. */
+  /** dtype of `src`. Sums are float32; a plane whose `sums` is `any` may round them to this dtype while they travel. */
   readonly dtype: DType;
   /** Each rank's slice, in elements from `src`; they ascend and do not overlap. */
   readonly slices: readonly ElementRange[];
-  /** Where the sums of this rank's slice go (the first element). */
+  /** Address at which the sums of this rank's slice begin. */
   readonly dst: DevicePtr;
   /** dtype of `dst`. */
   readonly dstDtype: DType;
   /** Address of a float32 factor, applied once, after the sum. @default 1 */
   readonly scale?: DevicePtr | undefined;
-  /** Whether `dst` is added to instead of overwritten. */
+  /** Adds to `dst` instead of overwriting it. */
   readonly accumulate: boolean;
 }
 
-/** A sum or maximum over ranks, in place. */
+/** Arguments of an all-reduce, in place. */
 export interface AllReduceArgs {
   /** The elements, in place. */
   readonly ptr: DevicePtr;
@@ -81,7 +80,7 @@ export interface AllReduceArgs {
   readonly n: number;
   /** float32, bfloat16 or float16 (summed as float32), or int64 for exact sums. */
   readonly dtype: DType;
-  /** How elements of the ranks become one. */
+  /** Operation that combines the ranks' elements. */
   readonly op: "sum" | "max";
   /** Address of a float32 factor, applied once, after the sum; floats only. @default 1 */
   readonly scale?: DevicePtr | undefined;
@@ -89,57 +88,61 @@ export interface AllReduceArgs {
 
 /** One message between this rank and another. */
 export interface Transfer {
-  /** Which way it goes. */
+  /** Direction of the message. */
   readonly kind: "send" | "receive";
-  /** Where the bytes lie, or come to lie. */
+  /** Address of the bytes to send, or of the memory that receives them. */
   readonly ptr: DevicePtr;
-  /** How many there are. */
+  /** Length of the message. */
   readonly byteLength: number;
   /** The other rank. */
   readonly peer: number;
 }
 
 /**
- * Memory for what one unit gathers, where a transport moves that best between memory which its ranks have registered with each
- * other. All ranks take and give back in one order, so that a gather is between the same places on each.
+ * Memory into which one unit gathers, for transports that move registered memory best. All ranks allocate and free in one
+ * order, so each gather is between the same places on every rank.
  */
 export interface GatherMemory extends BlockSource {
-  /** Whether to allocate so many bytes now is collective, as there is not enough that is registered. */
+  /** True if allocating `byteLength` bytes now would register memory, which is collective. */
   grows(byteLength: number): boolean;
 }
 
-/** Moves tensors between the ranks of a group. */
+/** The data plane of a group. */
 export interface DataPlane {
   /** `loopback`, `shm`, … */
   readonly kind: string;
-  /** Whether sums take the ranks in the order 0, 1, 2, …, so that their bits follow from the inputs alone. */
+  /** `rank-order` if sums add the ranks in the order 0, 1, 2, …, so that their bits follow from the inputs alone. */
   readonly sums: "rank-order" | "any";
-  /** Bytes that this rank's allocator counts as in use although all ranks of the group share them. */
+  /** Bytes that each rank's allocator counts as in use, although all ranks of the group share them. */
   readonly stagingBytes: number;
   /**
-   * Opens a window; `byteLengths[r]` is rank r's part, the same list on all ranks. Contents start as zeros, published.
+   * Opens a window; `byteLengths[r]` is the length of rank r's part, the same list on all ranks. Contents are zeros, and
+   * published.
    *
-   * @param unit what it holds, for messages
+   * @param unit name of the unit, for messages
    */
   openWindow(byteLengths: readonly number[], unit: string): Window;
-  /** Whether windows and what is gathered lie in memory that ranks register with each other. @default false */
+  /** True if windows and gathered parameters lie in memory that ranks register with each other. @default false */
   readonly registersMemory?: boolean;
-  /** Memory for what one unit gathers; without it any of the device's serves as well. Not collective. */
+  /** Memory into which one unit gathers; undefined where any device memory will do. Not collective. */
   gatherMemory?(): GatherMemory | undefined;
-  /** A number of the place in registered memory that begins there, the same on all ranks; 0 for any other. */
+  /** Number of the registered slot that begins at `ptr`, the same on all ranks; 0 for other memory. */
   placeOf?(ptr: DevicePtr): number;
-  /** Sums over the ranks; each gets the sums of its own elements. */
+  /** Sums over ranks; each rank keeps the sums of its own slice. */
   reduceScatter(args: ReduceScatterArgs): Work;
-  /** Every rank gets the same bits. */
+  /** Combines over ranks, in place; every rank gets the same bits. */
   allReduce(args: AllReduceArgs): Work;
-  /** Each rank's `byteLength` bytes from `src`, to `dst + rank * byteLength`. */
+  /** Copies `byteLength` bytes of every rank, from its `src`, to `dst + rank * byteLength`. */
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work;
-  /** The bytes of rank `root`, to the same place on every rank. */
+  /** Copies `byteLength` bytes of rank `root` to the same address on every rank. */
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work;
-  /** Makes all transfers, side by side. Not collective: only who sends and who receives call it, in one order for each pair. */
+  /** Makes all transfers side by side. Not collective: only senders and receivers call it, in one order for each pair. */
   transfer(transfers: readonly Transfer[]): Work;
-  /** The same for a group that was split from this one's: over its control plane. All ranks of this one call it, each for its part. */
+  /**
+   * Opens the data plane of a group that was split from this one, over its control plane. All ranks of this group call it,
+   * each for its part.
+   */
   split(control: ControlPlane): DataPlane;
-  /** Gives up what the plane holds. */
+  /** Frees what the plane holds. */
   dispose(): void;
 }

@@ -1,5 +1,5 @@
 /**
- * The last calls of every rank of a group, as plain data: what is looked at when ranks have stopped.
+ * The last calls of every rank of a group, as plain data: read after ranks have stopped.
  *
  * @module
  */
@@ -9,15 +9,15 @@ import type { CallKind, Phase } from "./call.ts";
 export interface RecordedCall {
   /** Number of the call in its group. */
   readonly sequence: number;
-  /** What was called. */
+  /** Kind of the call. */
   readonly kind: CallKind;
-  /** FQN of the unit, or what the call is about. */
+  /** FQN of the unit, or the purpose of the call. */
   readonly unit: string;
-  /** When in the step; null outside of one. */
+  /** Phase of the step; null outside of one. */
   readonly phase: Phase | null;
   /** Step of the training. */
   readonly step: number;
-  /** Bytes that it moves. */
+  /** Bytes that the call moves. */
   readonly bytes: number;
 }
 
@@ -25,17 +25,17 @@ export interface RecordedCall {
 export interface RecordedRank {
   /** Its rank in the world. */
   readonly rank: number;
-  /** Whether it waits in its newest call, is past it, has left the group, or is gone. */
+  /** `waiting` in its newest call, `running` after it, `left` the group, or `dead`. */
   readonly state: "waiting" | "running" | "left" | "dead";
-  /** The newest last, as many as are kept. */
+  /** Its last calls, the newest last. */
   readonly calls: readonly RecordedCall[];
 }
 
-/** What ranks of a group have called. */
+/** The last calls of the ranks of a group. */
 export interface FlightRecord {
   /** Name of the group. */
   readonly group: string;
-  /** The rank that looked. */
+  /** World rank that made the record. */
   readonly rank: number;
   /** All ranks of the group. */
   readonly ranks: readonly RecordedRank[];

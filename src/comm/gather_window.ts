@@ -1,6 +1,6 @@
 /**
- * A window as users hold it: its gathers and writes are numbered, announced and compared like all calls, under the name
- * that its unit has at the time, and are refused in a wrong order.
+ * A window whose gathers and writes are numbered, announced and compared like all calls. Each call gives the present name of
+ * the unit, and a call in a wrong order is refused.
  *
  * @module
  */
@@ -11,10 +11,10 @@ import type { Call, Phase } from "./call.ts";
 import { checkPerRank } from "./checks.ts";
 import type { GatherMemory, Window, Work } from "./data_plane.ts";
 
-/** Gives what tells that the call has ended. */
+/** Announces a call; disposing the result says that the call has ended. */
 type Announce = (call: Pick<Call, "kind" | "unit" | "phase">, dst?: DevicePtr) => Disposable | undefined;
 
-/** Memory of a unit, of which to allocate more than there is registered is announced. */
+/** Memory of a unit, whose registrations are announced as calls. */
 export function announcedMemory(
   memory: GatherMemory,
   announce: (call: Pick<Call, "kind" | "unit" | "count">) => Disposable | undefined,
@@ -29,11 +29,11 @@ export function announcedMemory(
   };
 }
 
-/** Memory of which each rank writes a part and gathers all. Made by `ProcessGroup.openWindow`. */
+/** Memory of which each rank writes its own part, and gathers the parts of all ranks. Made by `ProcessGroup.openWindow`. */
 export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
 
 /**
- * The only kind of {@link GatherWindow}.
+ * The one class of {@link GatherWindow}.
  *
  * @internal
  */
@@ -50,12 +50,12 @@ export class AnnouncedWindow {
     this.#announce = announce;
   }
 
-  /** This rank's part, in device memory. Written only between {@link beginWrite} and {@link endWrite}. */
+  /** This rank's part, in device memory; written only between {@link beginWrite} and {@link endWrite}. */
   get pointer(): DevicePtr {
     return this.#window.pointer;
   }
 
-  /** Waits until no peer reads this rank's part any more. Collective. @param unit present name of what it holds */
+  /** Waits until no peer reads this rank's part. Collective. @param unit present name of the unit */
   beginWrite(unit: string, phase: Phase = "update"): void {
     this.#expect("readable", "begin writing", unit);
     using _call = this.#announce({ kind: "write", unit, phase });
@@ -63,14 +63,14 @@ export class AnnouncedWindow {
     this.#state = "being written";
   }
 
-  /** Publishes what was written. */
+  /** Publishes this rank's part. */
   endWrite(): void {
     this.#expect("being written", "end writing");
     this.#window.endWrite();
     this.#state = "readable";
   }
 
-  /** Copies every rank's part to `dst`, rank r's to byte `offsets[r]`, as all have published it last. Collective. */
+  /** Copies every rank's part, as last published, to `dst`, rank r's to byte `offsets[r]`. Collective. */
   gather(dst: DevicePtr, offsets: readonly number[], unit: string, phase: Phase): Work {
     this.#expect("readable", "gather", unit);
     checkPerRank(offsets, this.byteLengths.length, `Offsets of '${unit}'`);
@@ -78,7 +78,7 @@ export class AnnouncedWindow {
     return this.#window.gather(dst, offsets);
   }
 
-  /** Releases it. Ranks may in any order. */
+  /** Frees the window. Ranks may call it in any order. */
   dispose(): void {
     if (this.#state === "disposed") return;
     this.#state = "disposed";

@@ -1,6 +1,6 @@
 /**
- * Starts the ranks of a loopback world as Workers of this process and collects what they return; a rank that fails
- * stops the others. For tests and for simulating several ranks on one machine; who trains uses the launcher.
+ * Starts the ranks of a loopback world as Workers of this process and collects their results; a rank that fails stops the
+ * others. For tests, and for trying several ranks on one machine; real trainings use the launcher.
  *
  * @module
  */
@@ -9,27 +9,27 @@ import { abortWorkers, type LoopbackWorld, markDead } from "./control/workers.ts
 import { createLoopbackWorld } from "./data/loopback.ts";
 import type { StagingOptions } from "./data/sizes.ts";
 
-/** What a rank started by {@link runLoopback} is given. */
+/** Arguments of a rank that {@link runLoopback} started. */
 export interface RankContext {
   /** This rank, from 0. */
   readonly rank: number;
-  /** How many ranks there are. */
+  /** Number of ranks. */
   readonly size: number;
-  /** For `openLoopback(world, rank, device)`. */
+  /** The shared memory, for `openLoopback(world, rank, device)`. */
   readonly world: LoopbackWorld;
-  /** What was given to {@link runLoopback}. */
+  /** The `data` of {@link runLoopback}. */
   readonly data: unknown;
 }
 
-/** The only message of a rank's Worker. */
+/** The one message that a rank's Worker sends. */
 type Outcome = { readonly value: unknown } | Required<Pick<Error, "name" | "message" | "stack">>;
 
 /**
- * Runs `size` ranks, each a Worker of the module at `url`, which calls {@link serveRank}.
+ * Starts `size` ranks, each a Worker of the module at `url`, which calls {@link serveRank}.
  *
- * @param data given to every rank, by structured clone
- * @returns what each rank returned, by rank
- * @throws what the first rank to fail threw, its message headed by the rank
+ * @param data handed to every rank, by structured clone
+ * @returns the result of each rank
+ * @throws the error of the first rank that failed, its message headed by the rank
  * @example
  * ```ts ignore
  * const sums = await runLoopback(2, new URL("./worker.ts", import.meta.url), { steps: 3 });
@@ -63,7 +63,6 @@ export async function runLoopback(
   return results;
 }
 
-/** Starts one rank; resolves with what it returns. */
 function resultOf(worker: Worker, context: RankContext): Promise<unknown> {
   return new Promise((resolve, reject) => {
     worker.addEventListener("message", (event: MessageEvent) => {
@@ -76,13 +75,13 @@ function resultOf(worker: Worker, context: RankContext): Promise<unknown> {
       event.preventDefault();
       reject(new Error(event.message));
     });
-    // Bun says so when a Worker has ended; for one that has answered this changes nothing.
+    // Bun fires this when a Worker has ended; for a Worker that has answered, the rejection has no effect.
     worker.addEventListener("close", () => reject(new Error("its Worker ended without a result")));
     worker.postMessage({ fullyshardRank: context });
   });
 }
 
-/** The Worker's side of {@link runLoopback}: call it once, at the top of the module. */
+/** The Worker's side of {@link runLoopback}: call it once, at the top level of the module. */
 export function serveRank(body: (context: RankContext) => unknown): void {
   const scope = workerScope();
   const onMessage = async (event: Event): Promise<void> => {

@@ -16,7 +16,7 @@ import type { ProcessGroup } from "./process_group.ts";
 /** Length of each axis, outermost first, e.g. `{ replicate: 2, shard: 4 }`. */
 export type MeshShape = Readonly<Record<string, number>>;
 
-/** An axis of a mesh that has others too. */
+/** An axis of a mesh with several axes. */
 export interface MeshAxis {
   /** The mesh. */
   readonly mesh: DeviceMesh;
@@ -131,7 +131,7 @@ export class DeviceMesh {
     return this.#meshOf(this.#grid.axes);
   }
 
-  /** The ranks that differ from this one on that axis only. @throws {ArgumentError} if there is no such axis */
+  /** The group of the ranks that differ from this one on axis `name` only. @throws {ArgumentError} if there is no such axis */
   axis(name: string): ProcessGroup {
     return this.get(name).group;
   }
@@ -249,12 +249,12 @@ function requireName(name: string): void {
   throw new ArgumentError(`An axis cannot be called '${name}': give a word of letters, digits and _`);
 }
 
-/** The meshes over each group, by axes and lengths. */
+/** The meshes over each group, by names and lengths of axes. */
 const MESHES: WeakMap<ProcessGroup, Map<string, DeviceMesh>> = new WeakMap();
 
 /**
- * Lays a grid over a group. Collective: every rank gives the same shape. Equal meshes are one: a call with the same group, names and
- * lengths gives the mesh of the first call, unless one of its groups was disposed since.
+ * Lays a grid over a group. Collective: every rank gives the same shape. A second call with the same group, names and
+ * lengths returns the mesh of the first, unless one of its groups was disposed since.
  *
  * @param group all ranks of the grid
  * @param shape length of each axis, outermost first; the product is the group's size

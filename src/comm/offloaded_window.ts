@@ -1,6 +1,6 @@
 /**
- * A rank's part of what is gathered, in host memory: each gather copies it to the device first. Peers read that copy in an
- * all-gather and never the part itself, so that it may be written at any time between gathers.
+ * A window whose part lies in host memory. Each gather first copies the part to the device, then all-gathers the copies.
+ * Peers never read the part itself, so it may be written at any time between gathers.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { Work } from "./data_plane.ts";
 import type { GatherWindow } from "./gather_window.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
-/** A window whose memory is offloaded; parts of all ranks have one length. */
+/** A window in offloaded memory; the parts of all ranks have one length. */
 export class OffloadedWindow implements GatherWindow {
   readonly byteLengths: readonly number[];
   readonly #group: ProcessGroup;
@@ -20,7 +20,7 @@ export class OffloadedWindow implements GatherWindow {
   readonly #memory: Buffer;
   readonly #onDevice: BlockSource | undefined;
 
-  /** @param name what it holds, for messages */
+  /** @param name the unit, for messages */
   constructor(group: ProcessGroup, device: Device, byteLength: number, name: string) {
     this.byteLengths = new Array<number>(group.size).fill(byteLength);
     this.#group = group;

@@ -1,9 +1,9 @@
 /**
- * The collectives that users and the layers above call. A group checks arguments, numbers each call from 1, tells it to
- * its listeners and announces it, so that ranks which call different things find out; then its data plane or its control
- * plane does it. It holds no memory.
+ * The collectives that users and the layers above call. A group checks the arguments, numbers the call from 1, hands it to
+ * its listeners and announces it, so that ranks which make different calls are found; then its data plane or control plane
+ * makes the call. The group holds no memory.
  *
- * Whatever can fail on one rank only belongs into {@link ProcessGroup.together}: then all ranks stop.
+ * An action that may fail on one rank alone belongs in {@link ProcessGroup.together}: then all ranks stop.
  *
  * @module
  */
@@ -23,16 +23,16 @@ import type { MeshAxis } from "./mesh.ts";
 import { type AllReduceOptions, factorOf, type ReduceScatterOptions } from "./reductions.ts";
 import { attempt, exchangeOutcomes } from "./together.ts";
 
-/** How long ranks wait for one that reads, writes or tokenizes; that it has died they see in seconds all the same. */
+/** Timeout while a rank reads, writes or tokenizes; a rank that dies meanwhile is still noticed within seconds. */
 const PATIENCE_SECONDS: number = 24 * 3600;
 
-/** Gets every call of a group, and of the groups split from it, before it is made or when it has ended. */
+/** Receives each call of a group and of the groups split from it, before it is made or when it has ended. */
 export type CallListener = (call: Call, group: ProcessGroup) => void;
 
 /**
- * Some ranks that call collectives together. All methods but `observe`, `send`, `receive`, `transfer`, `flightRecord`, `abort` and
- * `dispose` are collective: every rank of the group makes the same calls in the same order, and ranks that do not are
- * named, with both calls.
+ * Ranks that call collectives together. All methods but `observe`, `send`, `receive`, `transfer`, `flightRecord`, `abort`
+ * and `dispose` are collective: every rank of the group makes the same calls in the same order. If ranks make different
+ * calls, the error names both calls and their ranks.
  *
  * @example
  * ```ts ignore
@@ -46,24 +46,24 @@ export class ProcessGroup {
   readonly name: string;
   /** This rank's place in the group. */
   readonly rank: number;
-  /** How many ranks there are. */
+  /** Number of ranks. */
   readonly size: number;
-  /** Rank in the first group, of each rank of this one. */
+  /** World rank of each rank of this group. */
   readonly worldRanks: readonly number[];
-  /** What moves its tensors: `loopback`, `shm`, … */
+  /** Kind of its data plane: `loopback`, `shm`, … */
   readonly kind: string;
-  /** Whether sums take the ranks in their order, and so have the same bits wherever they are made. */
+  /** `rank-order` if sums add the ranks in their order, so that their bits follow from the inputs alone. */
   readonly sums: DataPlane["sums"];
-  /** Bytes that this rank's allocator counts as in use although all ranks share them: staging. */
+  /** Bytes of staging that this rank's allocator counts as in use, although all ranks share them. */
   readonly stagingBytes: number;
-  /** Whether what is gathered lies in memory that its ranks register with each other. */
+  /** True if gathered parameters lie in memory that ranks register with each other. */
   readonly registersMemory: boolean;
-  /** The axis of a larger mesh that this group is; `undefined` for a plain group. */
+  /** The axis of a larger mesh of which this is the group; `undefined` for a plain group. */
   readonly mesh: MeshAxis | undefined;
   readonly #control: ControlPlane;
   readonly #data: DataPlane;
   readonly #parent: ProcessGroup | undefined;
-  /** This group and those that it was split from, one from another. */
+  /** This group, its parent, the parent's parent, …. */
   readonly #lineage: readonly ProcessGroup[];
   readonly #children = new Set<ProcessGroup>();
   readonly #before = new Set<CallListener>();
@@ -72,7 +72,7 @@ export class ProcessGroup {
   #step = 0;
   #disposed = false;
 
-  /** The group owns its planes. @param parent the group that it was split from */
+  /** Takes ownership of the planes. @param parent the group that it was split from */
   constructor(control: ControlPlane, data: DataPlane, parent?: ProcessGroup, mesh?: MeshAxis) {
     this.name = control.name;
     this.rank = control.rank;
@@ -89,17 +89,17 @@ export class ProcessGroup {
     this.#lineage = parent === undefined ? [this] : [this, ...parent.#lineage];
   }
 
-  /** Whether this rank has left it. */
+  /** True once this rank has left the group. */
   get disposed(): boolean {
     return this.#disposed;
   }
 
-  /** Number of calls made. */
+  /** Number of calls made so far. */
   get sequence(): number {
     return this.#sequence;
   }
 
-  /** Step of the training, for the records of calls; a group split from another has the other's. */
+  /** Step of the training, for the records of calls; a group shares it with its parent. */
   get step(): number {
     return this.#parent?.step ?? this.#step;
   }
@@ -120,8 +120,10 @@ export class ProcessGroup {
   }
 
   /**
-   * Hands every call to `before` when it is about to be made, and to `after` when it has returned or thrown; returns what ends that.
-   * A call that was refused, as the ranks call different things or one has stopped all, has no `after`.
+   * Calls `before` with every call that is about to be made, and `after` when it has returned or thrown. A call that is
+   * refused, as ranks differ or a rank has stopped all, gets no `after`.
+   *
+   * @returns stops observing
    */
   observe(before: CallListener, after?: CallListener): () => void {
     this.#before.add(before);
@@ -149,10 +151,11 @@ export class ProcessGroup {
   }
 
   /**
-   * Sums a flat array over ranks; each keeps its run. `dst` lies outside `src`, or is exactly the rank's own run.
+   * Reduce-scatters a flat array: sums it over ranks, and each rank keeps its own slice. `dst` lies outside `src`, or is
+   * exactly this rank's slice.
    *
-   * @param unit what is reduced, e.g. `layers.7`
-   * @throws {ArgumentError} if runs are not one a rank, ascending and disjoint, or `dst` cuts into `src`
+   * @param unit name of the unit, e.g. `layers.7`
+   * @throws {ArgumentError} if slices are not one a rank, ascending and disjoint, or `dst` cuts into `src`
    * @throws {CollectiveError} if a rank died, is late beyond the timeout, or calls something else
    */
   reduceScatter({ scale, ...args }: ReduceScatterOptions, unit: string, phase?: Phase): Work {
@@ -165,7 +168,7 @@ export class ProcessGroup {
     return this.#data.reduceScatter({ ...args, scale: scale?.ptr });
   }
 
-  /** Gives every rank the `byteLength` bytes of each: rank r's at `dst + r * byteLength`. */
+  /** Gives every rank `byteLength` bytes of all ranks: rank r's at `dst + r * byteLength`. */
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
     const detail = hashNumbers([this.#placeOf(dst), this.#placeOf(src)]);
@@ -173,7 +176,7 @@ export class ProcessGroup {
     return this.#data.allGather(dst, src, byteLength);
   }
 
-  /** Copies `byteLength` bytes of rank `root` to every other. */
+  /** Copies `byteLength` bytes of rank `root` to every other rank. */
   broadcast(ptr: DevicePtr, byteLength: number, root: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
     checkRank(root, this.size, `The root of '${unit}'`);
@@ -182,10 +185,10 @@ export class ProcessGroup {
   }
 
   /**
-   * Sends to other ranks and receives from them, side by side (PyTorch's `batch_isend_irecv`); two messages to one rank
-   * go one after another. Only who sends and who receives call it.
+   * Sends to other ranks and receives from them, side by side (PyTorch's `batch_isend_irecv`); messages to one rank keep
+   * their order. Only senders and receivers call it.
    *
-   * @throws {CollectiveError} if the other end gives another length, died, or is late beyond the timeout
+   * @throws {CollectiveError} if the other rank gives another length, died, or is late beyond the timeout
    */
   transfer(transfers: readonly Transfer[], unit: string, phase?: Phase): Work {
     for (const { byteLength, peer } of transfers) {
@@ -198,12 +201,12 @@ export class ProcessGroup {
     return this.#data.transfer(transfers);
   }
 
-  /** Sends `byteLength` bytes to a rank that receives them. */
+  /** Sends `byteLength` bytes to rank `to`, which receives them. */
   send(ptr: DevicePtr, byteLength: number, to: number, unit: string, phase?: Phase): Work {
     return this.transfer([{ kind: "send", ptr, byteLength, peer: to }], unit, phase);
   }
 
-  /** Receives `byteLength` bytes from a rank that sends them. */
+  /** Receives `byteLength` bytes from rank `from`, which sends them. */
   receive(ptr: DevicePtr, byteLength: number, from: number, unit: string, phase?: Phase): Work {
     return this.transfer([{ kind: "receive", ptr, byteLength, peer: from }], unit, phase);
   }
@@ -214,19 +217,19 @@ export class ProcessGroup {
     this.#control.exchange(new Uint8Array());
   }
 
-  /** Gives every rank the host bytes of each, of any and unequal lengths. */
+  /** Gives every rank the host bytes of all ranks, whose lengths may differ. */
   exchange(bytes: Uint8Array, unit: string): readonly Uint8Array[] {
     using _call = this.#announce({ kind: "exchange", unit });
     return this.#control.exchange(bytes);
   }
 
-  /** Gives every rank a text of each. */
+  /** Gives every rank the texts of all ranks. */
   exchangeText(text: string, unit: string): readonly string[] {
     return this.exchange(new TextEncoder().encode(text), unit).map((bytes) => new TextDecoder().decode(bytes));
   }
 
   /**
-   * Sums host numbers over ranks, in float64 and rank order: the same bits on every rank.
+   * Sums host numbers over ranks, in float64 and rank order, so that all ranks get the same bits.
    *
    * @returns one sum for each value
    * @throws {CollectiveError} if ranks give unequal numbers of values
@@ -242,12 +245,12 @@ export class ProcessGroup {
   }
 
   /**
-   * Runs `action` on every rank and returns once all have, however long one takes: late ranks are reported, and fail
-   * after a day. `action` must not call collectives that a rank which fails early would leave out.
+   * Calls `action` on every rank and returns once all have ended it, however long that takes: late ranks are reported, and
+   * fail after a day. `action` must not call collectives that a rank which fails early would skip.
    *
-   * @param what what is done, e.g. `save checkpoint 3`
-   * @throws what this rank's action threw; where it succeeded, a {@link CollectiveError} naming the failed ranks and
-   * what they said
+   * @param what name of the action, e.g. `save checkpoint 3`
+   * @throws the error of this rank's action; if that succeeded, a {@link CollectiveError} naming the failed ranks and their
+   * errors
    */
   async together<T>(what: string, action: () => T | Promise<T>): Promise<T> {
     using _call = this.#announce({ kind: "together", unit: what });
@@ -262,10 +265,10 @@ export class ProcessGroup {
   }
 
   /**
-   * Runs `action` on every rank: if it fails on one, all fail. Like {@link together}, for what takes no time.
+   * Calls `action` on every rank: if it fails on one, all fail. Like {@link together}, for actions that take no time.
    *
-   * @throws what this rank's action threw; where it succeeded, a {@link CollectiveError} naming the failed ranks and
-   * what they said
+   * @throws the error of this rank's action; if that succeeded, a {@link CollectiveError} naming the failed ranks and their
+   * errors
    */
   agree<T>(what: string, action: () => T): T {
     using _call = this.#announce({ kind: "together", unit: what });
@@ -273,10 +276,11 @@ export class ProcessGroup {
   }
 
   /**
-   * Memory of which each rank writes a part and gathers all. Contents start as zeros, and may be gathered at once.
+   * Opens memory of which each rank writes its own part, and gathers the parts of all ranks. Contents are zeros, and may be
+   * gathered at once.
    *
    * @param byteLengths bytes of each rank's part, the same list on every rank
-   * @param unit the unit that it holds, e.g. `layers.7`
+   * @param unit name of the unit, e.g. `layers.7`
    */
   openWindow(byteLengths: readonly number[], unit: string): GatherWindow {
     checkPerRank(byteLengths, this.size, `Lengths of window '${unit}'`);
@@ -289,17 +293,17 @@ export class ProcessGroup {
     });
   }
 
-  /** Where memory for what one unit gathers comes from, if not from the device's allocator. To take more may be collective. */
+  /** Memory into which one unit gathers; undefined where the device's allocator serves. Allocating from it may be collective. */
   gatherMemory(): BlockSource | undefined {
     const memory = this.#data.gatherMemory?.();
     return memory && announcedMemory(memory, (call) => this.#announce(call));
   }
 
   /**
-   * A group of some of the ranks. Collective over all ranks of this group: each passes the list that it belongs to.
+   * Makes a group of some of the ranks. Collective over all ranks of this group: each passes the list that it belongs to.
    *
    * @param ranks ranks of this group, ascending, with this rank among them
-   * @param mesh the mesh that it is an axis of
+   * @param mesh the mesh of which the group is an axis
    */
   split(ranks: readonly number[], name: string, mesh?: MeshAxis): ProcessGroup {
     checkParts(ranks, this.rank, this.size, name);
@@ -313,10 +317,10 @@ export class ProcessGroup {
   }
 
   /**
-   * Takes down the calls of a group, and of those split from it, that `work` makes; gives also what announces them as one call: for
-   * work that is captured and then done again, which makes no call of its own.
+   * Calls `work`, which is being captured, and hashes the calls that it makes in this group and in groups split from it.
+   * Each later `replay` announces them as one call, as replayed work announces nothing itself.
    *
-   * @param unit what is done again, e.g. `training step`
+   * @param unit name of the captured work, e.g. `training step`
    */
   captureCalls<T>(unit: string, work: () => T): { readonly value: T; readonly replay: () => void } {
     const words: number[] = [];
@@ -335,12 +339,12 @@ export class ProcessGroup {
     }
   }
 
-  /** Tells the user of this rank something worth knowing; goes where the group's maker wants reports. */
+  /** Hands a line to this rank's `report` option. */
   report(text: string): void {
     this.#control.report(text);
   }
 
-  /** The last calls of every rank of the group, as its ranks have announced them: what each is in, and who lags behind. */
+  /** The last calls of every rank of the group, as the ranks have announced them. */
   flightRecord(): FlightRecord {
     return this.#control.flightRecord();
   }
@@ -350,7 +354,7 @@ export class ProcessGroup {
     this.#control.abort(reason);
   }
 
-  /** Leaves the group and those split from it. A rank that still waits for this one fails. Never blocks. */
+  /** Leaves the group and those split from it. A rank that still waits for this one fails. Never waits. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -367,12 +371,12 @@ export class ProcessGroup {
     this.dispose();
   }
 
-  /** Of registered memory ranks gather to the same place. */
+  /** Ranks must gather to the same slot of registered memory, so its number is compared. */
   #placeOf(ptr: DevicePtr): number {
     return this.#data.placeOf === undefined ? 0 : this.#data.placeOf(ptr);
   }
 
-  /** @returns tells that the call has ended; undefined where nobody asks */
+  /** @returns tells `after` listeners that the call has ended; undefined if there are none */
   #announce(call: Pick<Call, "kind" | "unit"> & Partial<Call>): Disposable | undefined {
     const { kind, unit } = call;
     if (this.#disposed) throw new UseAfterDisposeError(`Group '${this.name}' was disposed before ${kind} '${unit}'`);

@@ -1,25 +1,24 @@
 /**
- * A little memory that the ranks of a group have in common beside their blocks: each writes its own part.
+ * Small memory that the ranks of a group share beside their control blocks: each rank writes its own part.
  *
  * @module
  */
 
 import type { ControlPlane } from "./control_plane.ts";
 
-/** Makes the parts of a group. Collective over it. @param owner what they are for, for messages */
+/** Makes the parts of a group. Collective over it. @param owner their purpose, for messages */
 export type ShareParts = (control: ControlPlane, byteLength: number, owner: string) => RankParts;
 
-/** Parts of all ranks of a group. */
 export interface RankParts extends Disposable {
-  /** Zeros at first. A part that this rank follows shows what its owner has published, sooner or later. */
+  /** The part of each rank, zeros at first. The copy of a followed rank's part shows, after a while, what that rank published. */
   readonly parts: readonly Uint8Array[];
-  /** Lets the others see what this rank has written. Never waits. */
+  /** Shows the other ranks what this rank has written. Never waits. */
   publish(): void;
-  /** From now on this rank sees what another one publishes; it need not be said where all see all. */
+  /** Starts to receive what `rank` publishes; without effect where all ranks share one memory. */
   follow(rank: number): void;
   /**
-   * Calls `look` whenever this rank waits and others' parts may have changed, if that takes time; what it throws ends the
-   * wait. Where others see at once what a rank writes, nothing is called: whoever writes last sees all.
+   * Calls `look` in this rank's waits, when copies of others' parts may have changed; an error of `look` ends the wait.
+   * Never called where all ranks share one memory: there the last writer sees what all others wrote.
    */
   onChange(look: () => void): void;
 }

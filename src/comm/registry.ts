@@ -1,7 +1,9 @@
 /**
- * The list of backends, and the door to a process group: a control plane and a data plane that go together. What was named
- * explicitly is opened or refused, never replaced; `auto` follows the launch environment: none is a world of one, several
- * ranks on a host share memory, or join their cards; cards of several hosts meet at a store.
+ * The list of backends, each a control plane and a data plane, and the function that opens a group with one. A backend that
+ * was named is opened or refused, never replaced. `auto` follows the launch environment:
+ * - no environment: a world of one rank, by `loopback`
+ * - several ranks of a host: `shm`, or `nccl` between cards
+ * - several hosts with cards: `nccl`, whose ranks meet at a store
  *
  * @module
  */
@@ -23,19 +25,19 @@ export const BACKENDS = ["loopback", "shm", "nccl"] as const;
 /** Name of a backend. */
 export type Backend = typeof BACKENDS[number];
 
-/** What {@link openProcessGroup} needs to know. What is left open, the environment says. */
+/** Options of {@link openProcessGroup}; the environment decides what is left out. */
 export interface ProcessGroupOptions extends Partial<ShmOptions> {
   /** The device that the group's arrays lie on. */
   readonly device: Device;
   /** Default `auto`: `shm` or on a card `nccl` if the environment says that there are several ranks, else `loopback`. */
   readonly backend?: "auto" | Backend | undefined;
-  /** For `loopback` with several ranks: the world that this Worker was given. */
+  /** World of a `loopback` with several ranks, which this Worker was given. */
   readonly world?: LoopbackWorld | undefined;
-  /** For `nccl`: where ranks of several hosts meet. @default what the environment says, if there are several */
+  /** Meeting point of the ranks of several hosts, for `nccl`. @default the environment's, if it names several hosts */
   readonly hosts?: HostsPlace | undefined;
 }
 
-/** What a group is opened with: options with nothing left open that others decide. */
+/** Options with rank, world size and launch environment resolved. */
 type Request = ProcessGroupOptions & Omit<ShmOptions, "run"> & { readonly launch: RankEnvironment | undefined };
 
 const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Promise<ProcessGroup>>> = {
@@ -56,10 +58,10 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
   },
 };
 
-/** How ranks of one host meet, though they count as several hosts. @throws {RendezvousError} if they are on several */
+/** Request of ranks that share one host. @throws {RendezvousError} if the environment says that they are on several */
 function onOneHost(request: Request): Request & ShmOptions {
   const { backend, launch, worldSize } = request;
-  // Who names the backend may let ranks of one host count as several hosts, to try out meshes over hosts.
+  // A backend that was named may let ranks of one host count as several hosts, to try out meshes over hosts.
   if (backend !== "shm" && launch !== undefined && launch.localWorldSize < worldSize) {
     throw new RendezvousError(
       `Backend 'shm' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}. Several ` +
@@ -70,7 +72,7 @@ function onOneHost(request: Request): Request & ShmOptions {
   return inMemory(request);
 }
 
-/** How processes of a host find each other's memory. */
+/** Adds the name of the run and the directory by which processes of a host find each other's memory. */
 function inMemory<R extends Pick<Request, "launch" | "run" | "directory">>(request: R): R & Pick<ShmOptions, "run"> {
   const environment = processEnvironment();
   return {
@@ -80,10 +82,10 @@ function inMemory<R extends Pick<Request, "launch" | "run" | "directory">>(reque
   };
 }
 
-/** What says whether there are several hosts. */
+/** Options that say if there are several hosts. */
 type HostsRequest = Pick<Request, "launch" | "worldSize" | "rank" | "report">;
 
-/** Where the ranks of several hosts meet; undefined if the environment does not say that there are several. */
+/** Meeting point of the ranks of several hosts; undefined if the environment names one host only. */
 function hostsOf({ launch, worldSize, rank, report }: HostsRequest): HostsPlace | undefined {
   if (launch === undefined || launch.localWorldSize >= worldSize) return undefined;
   const { localWorldSize, masterAddr: address, masterPort: port } = launch;
@@ -96,7 +98,7 @@ function hostsOf({ launch, worldSize, rank, report }: HostsRequest): HostsPlace 
   const environment = processEnvironment();
   const token = environment.text("FULLYSHARD_TOKEN");
   if (token !== undefined) return { address, port, localWorldSize, token };
-  if (environment.whole("FULLYSHARD_RDZV_INSECURE") !== 1) {
+  if (environment.integer("FULLYSHARD_RDZV_INSECURE") !== 1) {
     const expected = `a secret that all ranks of the run share and nobody else knows, as LOCAL_WORLD_SIZE is ` +
       `${localWorldSize} of ${worldSize}; FULLYSHARD_RDZV_INSECURE=1 lets hosts meet without one`;
     throw new ConfigError([{ path: "FULLYSHARD_TOKEN", expected, got: "nothing" }]);
@@ -109,16 +111,16 @@ function hostsOf({ launch, worldSize, rank, report }: HostsRequest): HostsPlace 
   return { address, port, localWorldSize, token: "" };
 }
 
-/** What joins the ranks of a world, each with such a device, where nothing else is asked for. */
+/** Backend of `auto` for a world of ranks that have such a device. */
 export function backendOf({ name }: Pick<Device, "name">, worldSize: number): "loopback" | "nccl" | "shm" {
   if (worldSize === 1) return "loopback";
   return /^cuda\b/.test(name) ? "nccl" : "shm";
 }
 
 /**
- * Joins the ranks that this process belongs to.
+ * Opens the group of all ranks of this process's world.
  *
- * @param options the device, and whatever should not be as the environment says
+ * @param options the device, and settings that replace the environment's
  * @throws {ConfigError} if the launch environment is incomplete or contradicts itself
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world
  * @example
@@ -128,7 +130,7 @@ export function backendOf({ name }: Pick<Device, "name">, worldSize: number): "l
  */
 export async function openProcessGroup(options: ProcessGroupOptions): Promise<ProcessGroup> {
   const { backend = "auto", world } = options;
-  // Explicit ranks need no environment, and are not confused by one that was meant for others.
+  // Explicit ranks ignore an environment, which may be meant for others.
   const isExplicit = world !== undefined || (options.rank !== undefined && options.worldSize !== undefined);
   const launch = isExplicit ? undefined : readRankEnvironment();
   const worldSize = world?.size ?? options.worldSize ?? launch?.worldSize ?? 1;
@@ -142,20 +144,20 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
   return await open({ ...options, rank, worldSize, launch, timeoutSeconds });
 }
 
-/** A run's identity: by default one run at a time and user on a host. */
+/** Identity of a run: by default, a user may have one run at a time on a host. */
 function runOf({ launch }: Pick<Request, "launch">, environment: Environment): string {
   const address = launch?.masterAddr ?? environment.text("MASTER_ADDR") ?? "127.0.0.1";
-  const port = launch?.masterPort ?? environment.whole("MASTER_PORT") ?? 29500;
+  const port = launch?.masterPort ?? environment.integer("MASTER_PORT") ?? 29500;
   const id = launch?.runId ?? environment.text("FULLYSHARD_RUN_ID");
   return `${address}:${port}${id === undefined ? "" : `/${id}`}`;
 }
 
 /**
- * Tells the ranks that wait for the rank of this environment to join that it never will. For a process in the place of one that
- * has ended; if that had joined, nobody is told.
+ * Tells ranks that wait for this environment's rank to join that it never will. Called by the process that takes the place
+ * of a rank which has ended; without effect if that rank had joined.
  *
  * @param reason how it ended, after "Rank 1 gave up joining: "
- * @param over ends it where nobody comes to be told
+ * @param over ends the attempt where no rank waits
  */
 export async function neverJoins(reason: string, over: AbortSignal): Promise<void> {
   const launch = readRankEnvironment();

@@ -1,13 +1,12 @@
 /**
- * How a failure of some ranks becomes a failure of all: each tells the others what became of what it did, so that none
- * goes on to wait for one that has failed.
+ * Actions that fail on all ranks if they fail on any: each rank hands the others the outcome of its own action, so that none
+ * goes on and waits for a rank that has failed.
  *
  * @module
  */
-import { at } from "../at.ts";
 import type { ControlPlane } from "./control_plane.ts";
 
-/** Runs an action and keeps what it throws. */
+/** Calls an action and keeps its result or error. */
 export function attempt<T>(action: () => T): PromiseSettledResult<T> {
   try {
     return { status: "fulfilled", value: action() };
@@ -16,53 +15,66 @@ export function attempt<T>(action: () => T): PromiseSettledResult<T> {
   }
 }
 
+/** The outcome of one rank's action, as ranks exchange it. */
+type OutcomeRecord = { readonly note: string } | { readonly error: string };
+
 /** The outcome of an action that succeeded on all ranks. */
 export interface Outcome<T> {
   readonly value: T;
-  /** What each rank noted. */
+  /** Note of each rank. */
   readonly notes: readonly string[];
 }
 
 /**
- * Tells every rank what became of this one's action. Collective, whatever became of it.
+ * Exchanges the outcomes of all ranks' actions. Collective, also for a rank whose action failed.
  *
- * @param noteOf what the ranks tell each other of a success
- * @throws what this rank's action threw; where it succeeded, a {@link CollectiveError} naming the failed ranks and what
- * they said, once for all ranks that said the same
+ * @param noteOf the text that each rank gives the others when it has succeeded
+ * @throws the error of this rank's action; if that succeeded, a {@link CollectiveError} naming the failed ranks and their
+ * errors, with one entry for all ranks of the same error
  */
 export function exchangeOutcomes<T>(
   control: ControlPlane,
   outcome: PromiseSettledResult<T>,
   noteOf: (value: T) => string = () => "",
 ): Outcome<T> {
-  const text = outcome.status === "fulfilled" ? `+${noteOf(outcome.value)}` : `-${String(outcome.reason)}`;
-  let said: readonly string[];
+  const own: OutcomeRecord = outcome.status === "fulfilled"
+    ? { note: noteOf(outcome.value) }
+    : { error: String(outcome.reason) };
+  let records: readonly OutcomeRecord[];
   try {
-    said = control.exchange(new TextEncoder().encode(text)).map((bytes) => new TextDecoder().decode(bytes));
+    records = control.exchange(new TextEncoder().encode(JSON.stringify(own)))
+      .map((bytes): OutcomeRecord => JSON.parse(new TextDecoder().decode(bytes)));
   } catch (error) {
     // The rank that failed knows best: its own error has the path and the cause.
     throw outcome.status === "rejected" ? outcome.reason : error;
   }
   if (outcome.status === "rejected") throw outcome.reason;
-  const failures = Map.groupBy(control.worldRanks, (_, rank) => at(said, rank, "outcome of rank"));
-  for (const message of said) if (message.startsWith("+")) failures.delete(message);
-  const [stoppedBy] = [...failures.values()].flat();
-  if (stoppedBy === undefined) return { value: outcome.value, notes: said.map((message) => message.slice(1)) };
-  const list = [...failures].map(([message, ranks]) => `rank ${ranks.join(", ")} failed: ${message.slice(1)}`);
-  throw control.failure(list.join("; "), stoppedBy);
+  const failed = records.flatMap((record, rank) =>
+    "error" in record ? [{ rank: control.worldRank(rank), error: record.error }] : []
+  );
+  const [first] = failed;
+  if (first === undefined) {
+    return {
+      value: outcome.value,
+      notes: records.flatMap((one) => "note" in one ? one.note : []),
+    };
+  }
+  const list = [...Map.groupBy(failed, ({ error }) => error)]
+    .map(([error, ranks]) => `rank ${ranks.map(({ rank }) => rank).join(", ")} failed: ${error}`);
+  throw control.failure(list.join("; "), first.rank);
 }
 
-/** What an action that succeeded on all ranks gave and holds. */
+/** The value and resources of an action that succeeded on all ranks. */
 export interface Acquired<T> extends Outcome<T> {
-  /** Gives up what the action took. */
+  /** Releases what the action took. */
   readonly kept: DisposableStack;
 }
 
 /**
- * Runs an action that takes resources on every rank. Collective. If it fails on any, no rank keeps what it took.
+ * Calls an action that takes resources on every rank. Collective. If it fails on any rank, no rank keeps what it took.
  *
  * @param action puts what undoes it on the stack
- * @param noteOf what the ranks tell each other of a success
+ * @param noteOf the text that each rank gives the others when it has succeeded
  */
 export function acquire<T>(
   control: ControlPlane,
@@ -70,6 +82,6 @@ export function acquire<T>(
   noteOf?: (value: T) => string,
 ): Acquired<T> {
   using taken = new DisposableStack();
-  const settled = exchangeOutcomes(control, attempt(() => action(taken)), noteOf);
-  return { ...settled, kept: taken.move() };
+  const outcome = exchangeOutcomes(control, attempt(() => action(taken)), noteOf);
+  return { ...outcome, kept: taken.move() };
 }

@@ -22,9 +22,9 @@ export interface Flag {
   readonly takes: "switch" | "one" | "many";
   /** What the value looks like in the help text, e.g. `<int>`. */
   readonly placeholder?: string;
-  /** What the flag does, in one sentence; of a switch that is on by default, what its `--no-` form does. */
+  /** Effect of the flag, in one sentence; of a switch, its effect when it is on. */
   readonly description: string;
-  /** The default; the help text shows that of a switch by the form that it lists. */
+  /** Default value; the help text shows it for all flags but switches that are off by default. */
   readonly default?: string;
 }
 
@@ -122,7 +122,7 @@ export function helpAsked(argv: readonly string[]): boolean {
 export function describeFlags(flags: readonly Flag[], width: number = 80): string {
   const heads = flags.map((flag) => {
     const short = flag.short === undefined ? "" : `-${flag.short}, `;
-    const name = flag.takes === "switch" && flag.default === "true" ? `no-${flag.name}` : flag.name;
+    const name = flag.takes === "switch" && flag.default === "true" ? `[no-]${flag.name}` : flag.name;
     const placeholder = flag.placeholder === undefined ? "" : ` ${flag.placeholder}`;
     return `  ${short}--${name}${placeholder}${flag.takes === "many" ? " ..." : ""}`;
   });
@@ -130,7 +130,8 @@ export function describeFlags(flags: readonly Flag[], width: number = 80): strin
   const column = Math.min(34, Math.floor(width * 0.425), Math.max(0, ...heads.map((head) => head.length)) + 2);
   return flags.map((flag, index) => {
     const head = at(heads, index, "head of flag");
-    const suffix = flag.default === undefined || flag.takes === "switch" ? "" : ` (default: ${flag.default})`;
+    const isOff = flag.takes === "switch" && flag.default !== "true";
+    const suffix = flag.default === undefined || isOff ? "" : ` (default: ${flag.default})`;
     const lines = wrapWords(`${flag.description}${suffix}`.trim(), width - column);
     const first = head.length < column ? [head.padEnd(column) + (lines.shift() ?? "")] : [head];
     return [...first, ...lines.map((line) => " ".repeat(column) + line)].map((line) => line.trimEnd()).join("\n");

@@ -5,9 +5,9 @@
  */
 import { eosIdsOf } from "../eos_ids.ts";
 import { CheckpointError } from "../errors.ts";
-import { FOREIGN_BYTES, foreignContent } from "../runtime/file_kind.ts";
-import { pathKind, readText } from "../runtime/files.ts";
-import { brief, isObject, type JsonObject } from "./tokenizers/part.ts";
+import { isJsonObject, type JsonObject, parseJsonObject } from "../json.ts";
+import { pathKind, readBytes } from "../runtime/files.ts";
+import { brief, TOKENIZER_DEPTH } from "./tokenizers/part.ts";
 import type { TokenizerPipeline } from "./tokenizers/pipeline.ts";
 
 /** What models without another statement call the end of a text. */
@@ -59,7 +59,7 @@ export async function findEndOfText(
   const named = statementOf(config, beside("tokenizer_config.json"), tokenizer, file);
   const mapFile = beside("special_tokens_map.json");
   const mapped = statementOf(await readJson(mapFile), mapFile, tokenizer, file);
-  const hasDecoder = isObject(config["added_tokens_decoder"]);
+  const hasDecoder = isJsonObject(config["added_tokens_decoder"]);
   const ofTokenizer = (hasDecoder ? [named, mapped] : [mapped, named]).filter((one) => one !== undefined);
   const ofModel: Statement[] = [];
   for (const other of ["generation_config.json", "config.json"].map(beside)) {
@@ -99,7 +99,7 @@ function ofAddedTokens(file: string, { added }: TokenizerPipeline): EndOfText {
 function statementOf(json: JsonObject, file: string, tokenizer: TokenizerPipeline, of: string): Statement | undefined {
   const value = json["eos_token"];
   if (value === undefined || value === null || value === "") return undefined;
-  const content = isObject(value) ? value["content"] : value;
+  const content = isJsonObject(value) ? value["content"] : value;
   if (typeof content !== "string") {
     throw new CheckpointError(file, `eos_token must be a string or have one as content, got ${brief(value)}`);
   }
@@ -113,24 +113,6 @@ function idOf(token: string, { vocab }: TokenizerPipeline, of: string, what: str
 }
 
 async function readJson(file: string): Promise<JsonObject> {
-  return pathKind(file) === "file" ? parseObject(await readText(file), file) : {};
-}
-
-/**
- * Reads an object of JSON.
- *
- * @throws {CheckpointError} if the text is something else
- */
-export function parseObject(text: string, file: string): JsonObject {
-  const foreign = foreignContent(new TextEncoder().encode(text.slice(0, FOREIGN_BYTES)));
-  if (foreign !== undefined) throw new CheckpointError(file, `Expected JSON, but the file is ${foreign}`);
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    const detail = cause instanceof Error ? cause.message : String(cause);
-    throw new CheckpointError(file, `Expected JSON: ${detail}`, undefined, { cause });
-  }
-  if (isObject(value)) return value;
-  throw new CheckpointError(file, `Expected a JSON object, got ${JSON.stringify(value).slice(0, 60)}`);
+  if (pathKind(file) === "none") return {};
+  return parseJsonObject(await readBytes(file), { file, what: "file", maxDepth: TOKENIZER_DEPTH });
 }

@@ -8,10 +8,11 @@
  */
 import { ArgumentError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import { pathKind, readText } from "../runtime/files.ts";
-import { findEndOfText, parseObject } from "./end_of_text.ts";
+import { parseJsonObject } from "../json.ts";
+import { pathKind, readBytes } from "../runtime/files.ts";
+import { findEndOfText } from "./end_of_text.ts";
 import { cleanUp } from "./tokenizers/decoders.ts";
-import { JsonPart } from "./tokenizers/part.ts";
+import { JsonPart, TOKENIZER_DEPTH } from "./tokenizers/part.ts";
 import { TokenizerPipeline } from "./tokenizers/pipeline.ts";
 
 /** Turns text into token ids and back. */
@@ -73,23 +74,26 @@ export async function loadTokenizer(path: string, options: LoadTokenizerOptions 
   const file = pathKind(path) === "directory" ? `${path}/tokenizer.json` : path;
   const besides = ["tokenizer_config.json", "special_tokens_map.json"].map((name) => file.replace(/[^/]*$/, name));
   const [configFile = ""] = besides;
-  const text = await readText(file);
-  const configText = pathKind(configFile) === "file" ? await readText(configFile) : "{}";
-  const config = parseObject(configText, configFile);
+  const rules = { what: "file", maxDepth: TOKENIZER_DEPTH };
+  const bytes = await readBytes(file);
+  const json = parseJsonObject(bytes, { ...rules, file });
+  const isConfigured = pathKind(configFile) !== "none";
+  const configBytes = isConfigured ? await readBytes(configFile) : new TextEncoder().encode("{}");
+  const config = parseJsonObject(configBytes, { ...rules, file: configFile });
   const decoder = config["added_tokens_decoder"] ?? undefined;
   const more = decoder === undefined ? undefined : new JsonPart(decoder, configFile, "added_tokens_decoder");
-  const tokenizer = new TokenizerPipeline(parseObject(text, file), file, more);
+  const tokenizer = new TokenizerPipeline(json, file, more);
   let vocabSize = 0;
   for (const id of tokenizer.vocab.values()) vocabSize = Math.max(vocabSize, id + 1);
   const eos = await findEndOfText(file, tokenizer, config, options.eosToken);
   const cleansUp = config["clean_up_tokenization_spaces"] === true;
   return {
     path: file,
-    files: [file, ...besides.filter((one) => pathKind(one) === "file")],
+    files: [file, ...besides.filter((one) => pathKind(one) !== "none")],
     vocabSize,
     eosId: eos.id,
     eosNote: eos.note,
-    fingerprint: sha256([ENCODING, "\0", text, "\0", configText]),
+    fingerprint: sha256([ENCODING, "\0", bytes, "\0", configBytes]),
     encode(text): number[] {
       requireWellFormed(text);
       try {

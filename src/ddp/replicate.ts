@@ -18,6 +18,7 @@ import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { GradientBucket, planBuckets } from "./bucket.ts";
 import { ReplicatedStorage } from "./param.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 
 /** Options of {@link replicate}. */
 export interface ReplicateOptions {
@@ -174,6 +175,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
  * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
+  requireKnownKeys("replicate", options, { mesh: true, bucketBytes: true, precision: true });
   const group = ranksOf(options.mesh, "replicate");
   module.ensureNames();
   const parameters = [...module.parameters()];

@@ -1,74 +1,74 @@
 /**
- * The allocator of a device's memory: first fit over a list of free ranges, joined when they meet, with every byte accounted
- * for. It never asks the runtime for memory, so what it reports is what there is. A device whose memory is found otherwise
- * overrides how bytes are reserved and released.
+ * The allocator of a device's memory: first fit over a list of free ranges, which are joined when they touch, with every byte
+ * accounted for. It never asks the runtime for memory, so its figures are exact. A device that finds its memory in another way
+ * overrides `reserve` and `release`.
  *
  * @module
  */
 import { at, placeAfter } from "../at.ts";
 import { InternalError, OutOfMemoryError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
+import { formatBytes } from "../words.ts";
 
 /**
- * No bytes, by what memory is for: the terms that a peak is made of.
+ * Zero bytes of each kind of memory: the terms of a peak.
  *
  * @internal
  */
 export const NO_TERMS = {
   parameters: 0, // this rank's own
-  gathered: 0, // whole parameters, while a unit is in use
-  gradients: 0, // whole, before they are reduced
+  gathered: 0, // unsharded parameters, while a unit is in use
+  gradients: 0, // unsharded, before they are reduced
   "gradient shards": 0, // this rank's own, after
   optimizer: 0,
   activations: 0, // and everything else of a step
-  staging: 0, // what collectives go through
-  snapshot: 0, // the copy that an asynchronous save writes
+  staging: 0, // buffers of collectives
+  snapshot: 0, // the copy of an asynchronous save
 };
-/** Bytes by what they are for. */
+/** Bytes by kind of memory. */
 export type MemoryTerms = Readonly<typeof NO_TERMS>;
 /** Name of a kind of memory. */
 export type MemoryKind = keyof MemoryTerms;
 
-/** What an allocator has given out. */
+/** Figures of an allocator. */
 export interface MemoryStats {
   /** Bytes in use now. */
   readonly inUse: number;
   /** Most bytes in use at once since the last {@link Allocator.resetPeak}. */
   readonly peak: number;
-  /** What the peak was made of. */
+  /** Bytes in use at the peak, by kind. */
   readonly peakTerms: MemoryTerms;
-  /** One past the highest address given out since then: more than the peak where memory is fragmented. */
+  /** One past the highest address allocated since then: more than the peak where memory is fragmented. */
   readonly highest: number;
-  /** Bytes there are in all. */
+  /** Bytes of the whole arena. */
   readonly capacity: number;
 }
 
-/** A handle that keeps memory until it is disposed by hand. */
+/** A handle that keeps memory until it is disposed explicitly. */
 export interface MemoryHolder {
   /**
    * Bytes of activations that it keeps.
    *
-   * @param seen what was counted already, and is not again; what is counted is added
+   * @param seen objects counted before, which are skipped; those counted now are added
    */
   heldBytes(seen: Set<object>): number;
 }
 
-/** A block to free at its end: where it begins, its bytes, and what it is for. */
 interface MemoryBlock {
   readonly bytes: number;
   readonly owner: string;
   readonly kind: MemoryKind;
 }
 
-/** Every block starts on a multiple of this many bytes: one cache line, and what FSDP's 256-byte rule needs. */
+/** Alignment of every block in bytes: one cache line, and the 256 bytes that FSDP needs. */
 const ALIGNMENT = 256;
 
-/** What a block of so many bytes takes. */
+/** Bytes that a block of `bytes` bytes takes. */
 export function blockBytes(bytes: number): number {
   return Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
 }
 
-/** Hands out blocks of one arena. */
+/** Allocates blocks of one arena. */
 export class Allocator {
   /** Tensors that no scope frees. */
   readonly unscoped: Set<MemoryHolder> = new Set();
@@ -104,13 +104,13 @@ export class Allocator {
     return this.#begin;
   }
 
-  /** What is given out now. */
+  /** Present figures. */
   get stats(): MemoryStats {
     const [peak, peakTerms, highest] = [this.#peak, this.#peakTerms, this.#highest];
     return { inUse: this.#inUse, peak, peakTerms, highest, capacity: this.#end - this.#begin };
   }
 
-  /** Starts a new measurement of the peak from what is in use now. */
+  /** Starts a new measurement of the peak, from the bytes in use now. */
   resetPeak(): void {
     this.#peak = this.#inUse;
     this.#peakTerms = { ...this.#terms };
@@ -119,13 +119,13 @@ export class Allocator {
   }
 
   /**
-   * A block of at least `bytes` bytes, uninitialized.
+   * Allocates a block of at least `bytes` bytes, uninitialized.
    *
-   * @param bytes how many; 0 gives a valid address too
-   * @param owner what it is for, e.g. an FQN: named when memory runs out
-   * @param kind which term of the peak it belongs to
+   * @param bytes may be 0, which gives a valid address too
+   * @param owner purpose of the block, e.g. an FQN, for messages
+   * @param kind term of the peak to which it counts
    * @param alignment a power of two, at least 256 (a page for mapped memory)
-   * @throws {OutOfMemoryError} with the bytes asked for, in use, the largest owners, and what no scope frees
+   * @throws {OutOfMemoryError} with the bytes asked for and in use, the largest owners, and the tensors that no scope frees
    */
   allocate(
     bytes: number,
@@ -137,9 +137,9 @@ export class Allocator {
   }
 
   /**
-   * A block that something else finds and counts as this one's. It goes back there by hand, after {@link disown}.
+   * Counts a block of other memory as this allocator's. Its owner frees it, after {@link disown}.
    *
-   * @param take finds so many bytes; undefined where there are none
+   * @param take finds `size` bytes; undefined if there are none
    * @throws {OutOfMemoryError} as {@link allocate}
    */
   adopt(bytes: number, owner: string, kind: MemoryKind, take: (size: number) => number | undefined): DevicePtr {
@@ -159,12 +159,12 @@ export class Allocator {
     return devicePtr(start);
   }
 
-  /** Gives a block back. */
+  /** Frees a block. */
   free(ptr: DevicePtr): void {
     this.release(ptr, this.disown(ptr));
   }
 
-  /** Counts a block no longer; gives its bytes. */
+  /** Stops counting a block; returns its bytes. */
   disown(ptr: DevicePtr): number {
     const block = this.#blocks.get(ptr);
     if (block === undefined) throw new InternalError(`freed address ${ptr} that is not allocated`);
@@ -174,7 +174,7 @@ export class Allocator {
     return block.bytes;
   }
 
-  /** Finds `size` bytes; undefined where there are none. */
+  /** Finds `size` free bytes; undefined if there are none. */
   protected reserve(size: number, alignment: number): number | undefined {
     for (const [i, range] of this.#free.entries()) {
       const start = Math.ceil(range.start / alignment) * alignment;
@@ -188,7 +188,7 @@ export class Allocator {
     return undefined;
   }
 
-  /** Takes back what was reserved. */
+  /** Returns reserved bytes to the free ranges. */
   protected release(begin: number, size: number): void {
     const end = begin + size;
     const place = placeAfter(this.#free, ({ start }) => start < begin);
@@ -213,20 +213,22 @@ export class Allocator {
   }
 
   #explain(asked: number): string {
-    const list = this.owners(5).map(({ owner, bytes }) => `${owner}: ${bytes}`).join(", ");
+    const list = this.owners(5).map(({ owner, bytes }) => `${owner}: ${formatBytes(bytes)}`).join(", ");
     const fits = this.#inUse + asked <= this.#end - this.#begin
-      ? ` (the largest free block has ${this.largestFree})`
+      ? ` (the largest free block has ${formatBytes(this.largestFree)})`
       : "";
     return `Largest owners: ${list}${fits}. ${this.#remedy(asked)}`;
   }
 
-  /** Tensors that pile up are the cause where they hold what was asked for. */
+  /** Names leaked tensors as the cause if they hold at least the bytes asked for. */
   #remedy(asked: number): string {
     const seen = new Set<object>();
     let held = 0;
     for (const holder of this.unscoped) held += holder.heldBytes(seen);
-    if (held < asked) return "Use a smaller batch or sequence, or more ranks";
-    return `${this.unscoped.size} tensors outlive every scope and hold ${held} bytes with the graphs behind them: begin the body of the ` +
+    if (held < asked) return "Use a smaller batch, in the trainer '--micro-batches', a shorter sequence, or more ranks";
+    return `${this.unscoped.size} tensors outlive every scope and hold ${
+      formatBytes(held)
+    } with the graphs behind them: begin the body of the ` +
       "loop that makes them with 'using _frame = scope()', and evaluate by evaluate() or inside noGrad()";
   }
 }

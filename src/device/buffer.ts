@@ -1,7 +1,6 @@
 /**
- * Ownership of device memory by counted references: the last `release` frees it. A buffer may also be without memory
- * for a while (a parameter on no device yet, or a resharded unit); whatever refers to it finds it again when memory is
- * attached.
+ * Ownership of device memory by counted references: the last `release` frees it. A buffer may also have no memory for a while (a
+ * parameter on no device yet, or a resharded unit); its references stay valid when memory is attached again.
  *
  * @module
  */
@@ -9,32 +8,32 @@ import { InternalError, UseAfterDisposeError } from "../errors.ts";
 import type { Allocator, MemoryKind } from "./allocator.ts";
 import type { Device, DevicePtr } from "./device.ts";
 
-/** How what has no memory gets some. */
+/** Advice for buffers without memory. */
 const REMEDIES = {
   gathered:
     "what is sharded is gathered while its module runs; call model.call(x), not model.forward(x), or unshard it first",
   own: "it has no values; initialize or load it first",
 } as const;
 
-/** What gives blocks of a device's memory and takes them back: its allocator, or a part of one. */
+/** Allocates and frees blocks of a device's memory: its allocator, or a part of one. */
 export type BlockSource = Pick<Allocator, "allocate" | "free">;
 
 /** A block of device memory with counted owners. */
 export class Buffer {
-  /** What has the memory. */
+  /** Device of the memory. */
   readonly device: Device;
-  /** Bytes of it. */
+  /** Size of the memory. */
   readonly byteLength: number;
-  /** What the memory is for, e.g. an FQN; errors name it when memory runs out. */
+  /** Purpose of the memory, e.g. an FQN, for messages. */
   owner: string;
-  /** Counts writes that a graph must not miss: what it saved before is another one then. */
+  /** Number of writes that would make tensors saved for a backward stale. */
   version = 0;
-  /** Which term of the peak it belongs to. */
+  /** Term of the peak to which the memory counts. */
   readonly kind: MemoryKind;
   readonly #source: BlockSource;
   #ptr: DevicePtr | undefined;
   #refs = 1;
-  /** Whether the source gave the memory, so that it goes back there. */
+  /** True if the memory came from the source, to which it is then freed. */
   #owned: boolean;
 
   private constructor(
@@ -63,25 +62,25 @@ export class Buffer {
     return buffer;
   }
 
-  /** Memory with another owner, which outlives the buffer. */
+  /** A buffer over memory of another owner, which outlives it. */
   static borrow(device: Device, ptr: DevicePtr, byteLength: number, owner: string): Buffer {
     return new Buffer(device, byteLength, owner, "parameters", { borrowed: ptr });
   }
 
-  /** A buffer with no memory yet. @param source where it gets some @default the device's allocator */
+  /** A buffer with no memory yet. @param source allocates its memory @default the device's allocator */
   static empty(device: Device, byteLength: number, owner: string, kind: MemoryKind, source?: BlockSource): Buffer {
     return new Buffer(device, byteLength, owner, kind, { source });
   }
 
-  /** Whether the buffer has memory now. */
+  /** True if the buffer has memory now. */
   get attached(): boolean {
     return this.#ptr !== undefined;
   }
 
   /**
-   * Its address.
+   * Address of the memory.
    *
-   * @throws {UseAfterDisposeError} if it has no memory (any more)
+   * @throws {UseAfterDisposeError} if it has no memory, or has been disposed
    */
   get ptr(): DevicePtr {
     if (this.#ptr === undefined) {
@@ -94,37 +93,37 @@ export class Buffer {
     return this.#ptr;
   }
 
-  /** Whether more than one owner refers to it. */
+  /** True if more than one owner refers to it. */
   get shared(): boolean {
     return this.#refs > 1;
   }
 
-  /** Whether the last owner has let go. */
+  /** True if the last owner has released it. */
   get disposed(): boolean {
     return this.#refs === 0;
   }
 
-  /** Gives it memory. */
+  /** Allocates its memory. */
   attach(): void {
     if (this.#ptr !== undefined) throw new InternalError(`'${this.owner}' has memory already`);
     this.#ptr = this.#source.allocate(this.byteLength, this.owner, this.kind);
     this.#owned = true;
   }
 
-  /** Gives its memory back; references stay. */
+  /** Frees its memory; references stay. */
   detach(): void {
     if (this.#ptr !== undefined && this.#owned) this.#source.free(this.#ptr);
     this.#ptr = undefined;
     this.#owned = false;
   }
 
-  /** One more owner. */
+  /** Adds an owner. */
   retain(): void {
     if (this.#refs === 0) throw new UseAfterDisposeError(`'${this.owner}' is used after it was disposed`);
     this.#refs++;
   }
 
-  /** One owner less; the last one frees the memory. */
+  /** Removes an owner; the last one frees the memory. */
   release(): void {
     if (this.#refs === 0) throw new InternalError(`'${this.owner}' is released more often than retained`);
     this.#refs--;

@@ -1,5 +1,5 @@
 /**
- * The CPU as a device. Which code computes is explicit, or `auto`, which takes native kernels, or says why not.
+ * The CPU as a device, by the code that computes on it. The choice is explicit, or `auto`: native kernels, or the reason why not.
  *
  * @module
  */
@@ -11,8 +11,11 @@ import type { NativeDeviceOptions } from "./native/device.ts";
 import { openWasmDevice } from "./wasm/device.ts";
 
 /**
- * The code that computes on the CPU. `native`: libraries of this package for Linux on processors with AVX2, AVX-512 or NEON.
- * `wasm` and `wasm-relaxed`: WASM modules of the same kernels. `auto`: `native` where it works, else `wasm-relaxed`.
+ * Code that computes on the CPU.
+ *
+ * - `native`: libraries of this package, for Linux on processors with AVX2, AVX-512 or NEON.
+ * - `wasm`, `wasm-relaxed`: WASM modules of the same kernels.
+ * - `auto`: `native` where it works, else `wasm-relaxed`.
  */
 export const CPU_MATH = ["auto", "native", "wasm", "wasm-relaxed"] as const;
 /** Name of the code that computes on the CPU. */
@@ -20,30 +23,29 @@ export type CpuMath = typeof CPU_MATH[number];
 
 /** Options of the CPU device. */
 export interface CpuDeviceOptions {
-  /** Size of the memory in bytes. @default what the host has with `native`, else 4 GiB, which is also the most there */
+  /** Size of the memory in bytes. @default the host's memory with `native`, else 4 GiB, which is also the most there */
   readonly memoryBytes?: number | undefined;
-  /** Which code computes. @default `wasm`, the same bits in every runtime */
+  /** The code that computes. @default `wasm`, the same bits in every runtime */
   readonly cpuMath?: CpuMath;
   /** Ranks on this host, which share its cores. @default 1 */
   readonly ranksOnHost?: number;
   /**
-   * Threads of this rank that share the work of a kernel, with `native`; WASM has one. Bits do not depend on their number. Default:
-   * the host's cores by its ranks.
+   * Threads of this rank that share the work of a kernel; results have the same bits for any number. Used by `native`; WASM has
+   * one. Default: the host's cores divided by its ranks.
    */
   readonly threads?: number | undefined;
-  /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
+  /** Reports faults of kernels late, as on devices where the host would have to wait: for tests. */
   readonly lateStatus?: boolean;
-  /** Gets every call of a kernel. */
+  /** Records every call of a kernel. */
   readonly trace?: Trace | undefined;
 }
 
 /**
  * Opens the CPU.
  *
- * @throws {ArgumentError} if the memory's size, the number of threads or that of ranks is out of range
- * @throws {UnsupportedError} if more than one thread is asked of WASM, or one cannot be started
- * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` and it is not to be had
- * here
+ * @throws {ArgumentError} if the memory's size, the number of threads or of ranks is out of range
+ * @throws {UnsupportedError} if WASM is asked for several threads, or a thread cannot be started
+ * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` and does not work here
  */
 export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
   const { cpuMath = "wasm", ranksOnHost = 1, ...others } = options;
@@ -52,7 +54,7 @@ export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Dev
   }
   if (cpuMath === "native") return await openNative({ ...others, ranksOnHost });
   if (cpuMath !== "auto") return await openWasmDevice({ ...others, cpuMath });
-  // Nobody is asked to permit what is done without as well.
+  // Deno must not ask for a permission that `auto` can do without.
   if (!isPermitted({ name: "ffi" })) {
     const why = "'auto' may not call native kernels without --allow-ffi";
     return await openWasmDevice({ ...others, cpuMath: "wasm-relaxed", why });
@@ -68,14 +70,14 @@ async function openNative(options: NativeDeviceOptions): Promise<Device> {
   return await openNativeDevice(options);
 }
 
-/** What keeps a device from being opened here, in words; other errors go on. */
+/** The reason why a device cannot be opened here, in words; other errors are thrown on. */
 function obstacle(error: unknown): string {
   if (error instanceof LibraryNotFoundError) {
     const reasons = new Set(error.tried.map(({ reason }) => reason));
     return `${error.library} cannot be opened: ${[...reasons].join("; ")}`;
   }
   const isAbsent = error instanceof UnsupportedError || error instanceof FileError;
-  // A system that lends no addresses beyond its memory refuses the mapping.
+  // A system without virtual memory beyond its physical memory refuses the mapping.
   if (isAbsent || error instanceof NativeError) return error.message;
   throw error;
 }

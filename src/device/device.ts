@@ -1,6 +1,7 @@
 /**
- * What a device is: memory, an allocator over it, a kernel table, and copies to and from the host. Work is enqueued on streams
- * in program order; `synchronize` waits for it. On the CPU every call has finished when it returns.
+ * The contract of a device: memory, an allocator over it, a table of kernels, streams, and copies to and from the host. Work is
+ * enqueued on streams in program order, and `synchronize` waits for all of it. On the CPU every call has finished when it
+ * returns.
  *
  * @module
  */
@@ -17,12 +18,12 @@ import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
 
 /**
- * Marks a number as an address of a device.
+ * Brand of a device address.
  *
  * @internal
  */
 export declare const deviceAddress: unique symbol;
-/** An address in a device's memory, in bytes: an offset into a WASM memory, or a native address. 0 is "none". */
+/** An address in a device's memory, in bytes: an offset into a WASM memory, or a native address. 0 is no address. */
 export type DevicePtr = number & { readonly [deviceAddress]: true };
 
 function isDevicePtr(address: number): address is DevicePtr {
@@ -30,21 +31,21 @@ function isDevicePtr(address: number): address is DevicePtr {
 }
 
 /**
- * Makes an address of a number, e.g. of one address plus an offset in bytes.
+ * Makes an address of a number, e.g. an address plus an offset in bytes.
  *
- * @throws {InternalError} if it is no safe non-negative integer
+ * @throws {InternalError} if it is not a safe non-negative integer
  */
 export function devicePtr(address: number): DevicePtr {
   if (!isDevicePtr(address)) throw new InternalError(`${address} is no device address`);
   return address;
 }
 
-/** "No address": an optional kernel argument left out. */
+/** Address 0, for an optional kernel argument that is left out. */
 export const NO_PTR: DevicePtr = devicePtr(0);
 
 /**
- * Bytes from which on an array that is copied or summed as a whole goes past the processor's caches, where the device can: two
- * ranks that read as much and write it fill a last cache of 32 MiB twice. docs/performance.md tells what that gains.
+ * Size in bytes from which copies and sums of an array bypass the processor's caches, where the device can: two ranks that each
+ * read and write 16 MiB fill a last-level cache of 32 MiB twice. docs/performance.md has the gain.
  *
  * @internal
  */
@@ -64,67 +65,67 @@ export interface PortableMath {
   pow(x: number, y: number): number;
 }
 
-/** A device that tensors live on. */
+/** A device on which tensors live. */
 export interface Device {
   /** `cpu:0`, `cuda:1`. */
   readonly name: string;
-  /** The allocator of its memory. */
+  /** Allocator of its memory. */
   readonly allocator: Allocator;
-  /** The functions that the device computes with, by the names of the table. */
+  /** Its functions for the entries of the table of kernels, by name. */
   readonly kernels: Kernels;
-  /** Kernels that are not written for the device, which refuses to run them. @default none */
+  /** Kernels that the device does not implement, and refuses. @default none */
   readonly lacks?: ReadonlySet<KernelName>;
-  /** What went wrong in its kernels. */
+  /** Faults of its kernels. */
   readonly status: DeviceStatus;
-  /** Numbers that its work reads and the host sets. */
+  /** Numbers that the host sets and enqueued work reads. */
   readonly scalars: DeviceScalars;
-  /** The device's lines of work. Kernels, copies, allocations and frees are enqueued on the current one. */
+  /** Its streams. Kernels, copies, allocations and frees are enqueued on the current one. */
   readonly streams: Streams;
-  /** Captures work, to do it again by one call; undefined where there is nothing that does. */
+  /** Captures work as graphs; undefined where the device has none. */
   readonly graphs?: DeviceGraphs | undefined;
-  /** Memory of the host for what is offloaded. */
+  /** Host memory for offloaded tensors. */
   readonly offload: OffloadPool;
-  /** Records every call of a kernel; undefined where nothing is traced. */
+  /** Records every call of a kernel; undefined without a trace. */
   readonly trace?: Trace | undefined;
   /** Host functions with the same bits in every runtime. */
   readonly math: PortableMath;
-  /** The code that computes, e.g. `wasm` or `native`; recorded in checkpoints. */
+  /** Name of the code that computes, e.g. `wasm` or `native`; checkpoints record it. */
   readonly mathName: string;
-  /** Who computes attention, where there is a choice; recorded in checkpoints. @default own */
+  /** Code that computes attention, where there is a choice; checkpoints record it. @default own */
   readonly attention?: Attention | undefined;
-  /** Which code computes what, and why it was chosen, for a log line. */
+  /** The code that computes each kind of work, and the reason of the choice, for the log. */
   readonly detail: string;
-  /** Logits that a fused loss computes at a time, in elements: as many as make its products large. @default 2^20, of 4 MiB */
+  /** Number of logits that a fused loss computes at a time, large enough for efficient products. @default 2^20, of 4 MiB */
   readonly logitsAtOnce?: number | undefined;
-  /** Bytes that a call of a kernel takes from the allocator until it returns. */
+  /** Bytes that a kernel's call allocates until it returns. */
   scratchBytes(kernel: string, args: Arguments): number;
   /** Copies host bytes into device memory. */
   copyIn(dst: DevicePtr, src: Uint8Array): void;
   /** Copies device memory into host bytes. */
   copyOut(dst: Uint8Array, src: DevicePtr): void;
   /**
-   * The bytes of its memory where they lie, in one part or several, to be read or written before anything else is enqueued. @default none
-   * can be seen: they are copied out
+   * Views of device memory, in one or several parts, which may be read and written before any other work is enqueued. @default
+   * undefined: host code must copy
    */
   bytesInPlace?(src: DevicePtr, byteLength: number): Iterable<Uint8Array>;
   /**
-   * Copies from any address of the process to device memory past the processor's caches: for more bytes than these hold. The ranges
-   * may not overlap. @default there are no such copies
+   * Copies `byteLength` bytes from any address of the process to device memory, past the processor's caches; for arrays larger
+   * than these. The ranges may not overlap. @default undefined: there are no such copies
    */
   copyPastCaches?(dst: DevicePtr, src: number, byteLength: number): void;
-  /** Copies device memory into host bytes likewise. @default there are no such copies */
+  /** Copies device memory into host bytes, past the processor's caches. @default undefined: there are no such copies */
   copyOutPastCaches?(dst: Uint8Array, src: DevicePtr): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
   /**
-   * Enqueues a copy between its memory and that of its {@link offload}, which it pins for that; returns false, with nothing done,
-   * where it is not that or cannot be pinned. @default a copy goes by way of host bytes
+   * Enqueues a copy between this device's memory and its {@link offload} pool, which it pins first. Returns false, with nothing
+   * done, for other memory or if pinning fails. @default undefined: copies go through host bytes
    */
   copyPinned?(to: MemoryPlace, from: MemoryPlace, byteLength: number): boolean;
-  /** Where device address 0 lies, if device memory lies in that of this process: at its address 0, or where a buffer begins. */
+  /** Place of device address 0, if device memory lies in this process: its address 0 (`native`), or the begin of a buffer. */
   readonly origin?: "native" | ArrayBufferLike;
   /** Waits for all enqueued work. */
   synchronize(): void;
-  /** Releases the device's memory and libraries. */
+  /** Frees the device's memory and closes its libraries. */
   dispose(): void;
 }

@@ -1,5 +1,5 @@
 /**
- * A pool in a file without a name: removed from its directory as soon as it is open, and gone with its last descriptor.
+ * A pool in a file without a name: it is removed from its directory once it is open, and freed with its last descriptor.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import type { Allocator } from "./allocator.ts";
 import type { DevicePtr } from "./device.ts";
 import { poolAllocator, type StatePool } from "./state_pool.ts";
 
-/** The pool; addresses are places in the file. */
+/** The pool; addresses are offsets in the file. */
 export class FilePool implements StatePool {
   readonly name: string;
   readonly allocator: Allocator;

@@ -1,6 +1,6 @@
 /**
- * The allocator of a device with graphs: it counts what work would take in a graph, and hands out a graph's own block while work
- * is captured.
+ * The allocator of a device with graphs. It counts the memory that work would need in a graph, and allocates from a graph's own
+ * block while work is captured.
  *
  * @module
  */
@@ -13,26 +13,26 @@ import type { Stream } from "./stream.ts";
 /** One past the last address of memory that is only counted. */
 const ENDLESS = 2 ** 52;
 
-/** Memory of a graph, and what it may read that was freed while it was captured. */
+/** The block of a graph, and memory freed during its capture, which it may still read. */
 interface GraphBlock {
   readonly memory: GraphMemory;
-  /** What is done when it is gone. */
+  /** Called when the graph is gone. */
   readonly kept: (() => void)[];
-  /** Whether the graph is gone, so that what is left of it goes with the last block. */
+  /** True if the graph was dropped, so that the block is freed when its last part is. */
   isClosed: boolean;
 }
 
-/** Hands out blocks of a device's memory, and of graphs'. */
+/** Allocates blocks of a device's memory and of graphs. */
 export class GraphAllocator extends Allocator {
   readonly #name: string;
   readonly #streamOf: () => Stream;
   readonly #graphs = new Set<GraphBlock>();
-  /** What is being captured into. */
+  /** The graph that is being captured. */
   #capturing: GraphBlock | undefined;
-  /** Where it is counted what a graph would take, and the blocks that stand for those there are. */
+  /** Memory that counts the needs of a graph, and the blocks that stand for real ones. */
   #rehearsal: { readonly memory: GraphMemory; readonly blocks: Map<DevicePtr, DevicePtr> } | undefined;
 
-  /** @param stream the one under way */
+  /** @param stream returns the current stream */
   constructor(name: string, begin: number, end: number, stream: () => Stream) {
     super(name, begin, end);
     this.#name = name;
@@ -68,7 +68,7 @@ export class GraphAllocator extends Allocator {
     super.free(ptr);
   }
 
-  /** Counts what `work` would take in a graph. */
+  /** Counts the memory that `work` would need in a graph. */
   rehearse<T>(work: () => T): GraphPlan<T> {
     const memory = new GraphMemory(this.#name, 0, ENDLESS, this.#streamOf, () => false);
     this.#rehearsal = { memory, blocks: new Map() };
@@ -79,12 +79,12 @@ export class GraphAllocator extends Allocator {
     }
   }
 
-  /** Does something when the graph is gone that is being captured. */
+  /** Calls `end` when the graph that is being captured is gone. */
   afterGraph(end: () => void): void {
     this.#capturing?.kept.push(end);
   }
 
-  /** Takes memory for a graph; gives what lets `work` allocate there, and gives it back. Nothing may be under way. */
+  /** Allocates the block of a graph. `capture` lets `work` allocate there, `close` frees the block. No work may be under way. */
   openGraph(bytes: number): { readonly capture: <T>(work: () => T) => T; readonly close: () => void } {
     const begin = super.allocate(bytes, "memory of a graph");
     const isOpen = (): boolean => this.#capturing === block;
@@ -106,10 +106,10 @@ export class GraphAllocator extends Allocator {
     return { capture, close };
   }
 
-  /** Something is given out, of a graph too. @default nothing is done */
+  /** Called for each allocation, also of a graph. @default does nothing */
   protected given(_ptr: DevicePtr, _bytes: number, _owner: string): void {}
 
-  /** Something is taken back: what was freed in a capture, when its graph is gone. @default nothing is done */
+  /** Called for each free; for memory freed in a capture, when its graph is gone. @default does nothing */
   protected takenBack(_ptr: DevicePtr): void {}
 
   #endBlock(block: GraphBlock): void {

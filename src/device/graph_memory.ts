@@ -1,12 +1,14 @@
 /**
- * The memory of a graph: addresses in one block, which are handed out while work is captured and stay as they are whenever it is
- * done again.
+ * The memory of a graph: parts of one block, allocated while work is captured, whose addresses stay the same in each launch.
  *
- * Note [Memory of a graph]: in a graph nothing is allocated, as nodes that do would keep NCCL from sharing addresses between cards,
- * and would let only one copy of a graph be there. So blocks are parts of one that was there before, and what uses a part after
- * another stream has freed it must come after that by an event, which is made here. Such an event holds a stream back that
- * could go on in other memory; so a stream takes what it freed itself, then what another one freed before this one's last
- * allocation of that size (two buffers take turns then, as those of gathers do), then what was never used.
+ * Note [Memory of a graph]: a graph allocates nothing itself, because nodes that do would keep NCCL from sharing addresses
+ * between cards, and would allow only one copy of the graph. If a stream reuses a part that another stream has freed, it must
+ * wait for an event of that free, made here. Such a wait may delay work that could use other memory, so a stream takes
+ * 1. parts that it has freed itself;
+ * 2. then parts that another stream freed before this stream's last allocation of at least that size: two buffers alternate, as
+ *   gathers' do;
+ * 3. then parts that were never used;
+ * 4. then any free part.
  *
  * @module
  */
@@ -14,20 +16,20 @@ import { at } from "../at.ts";
 import { Allocator } from "./allocator.ts";
 import type { Stream, StreamName } from "./stream.ts";
 
-/** Addresses that are free. */
+/** A free range of addresses. */
 interface AddressRange {
   readonly start: number;
   readonly end: number;
-  /** Which stream freed them when; undefined for what was never used. */
+  /** The free that returned the range; undefined if it was never used. */
   readonly freed: Freed | undefined;
 }
 
 /** A free of a block. */
 interface Freed {
   readonly stream: StreamName;
-  /** Its place among all allocations and frees. */
+  /** Position among all allocations and frees. */
   readonly time: number;
-  /** Lets a stream come after it. */
+  /** Makes a stream wait for the free. */
   readonly order: (stream: Stream) => void;
 }
 
@@ -37,18 +39,18 @@ interface Taken {
   readonly size: number;
 }
 
-/** Hands out addresses of a block in the order of streams. See Note [Memory of a graph]. */
+/** Allocates parts of a block in the order of streams. See Note [Memory of a graph]. */
 export class GraphMemory extends Allocator {
   readonly #streamOf: () => Stream;
   readonly #makesEvents: () => boolean;
   #ranges: readonly AddressRange[];
-  /** For each stream its allocations that no later one was as large as, the newest last. */
+  /** For each stream, its allocations that were larger than all later ones, the newest last. */
   readonly #taken = new Map<StreamName, Taken[]>();
   #time = 0;
 
   /**
-   * @param streamOf the stream under way
-   * @param makesEvents whether streams are made to wait for frees of others now: not where it is only tried how much memory is needed
+   * @param streamOf returns the current stream
+   * @param makesEvents true if streams wait for frees of other streams; false while memory is only counted
    */
   constructor(where: string, begin: number, end: number, streamOf: () => Stream, makesEvents: () => boolean) {
     super(where, begin, end);
@@ -57,7 +59,7 @@ export class GraphMemory extends Allocator {
     this.#ranges = [{ start: begin, end, freed: undefined }];
   }
 
-  /** Whether an address is in the block. */
+  /** True if an address is in the block. */
   has(address: number): boolean {
     return address >= this.begin && address < this.begin + this.stats.capacity;
   }
@@ -96,7 +98,7 @@ export class GraphMemory extends Allocator {
     return this.#ranges.reduce((most, { start, end }) => Math.max(most, end - start), 0);
   }
 
-  /** The first of some neighbouring ranges of that kind that have so many bytes together. */
+  /** Index of the first of adjacent ranges for which `isTaken` holds and which have `size` bytes together. */
   #find(size: number, isTaken: (range: AddressRange) => boolean): number | undefined {
     let [first, bytes, end] = [0, 0, -1];
     for (const [i, range] of this.#ranges.entries()) {
@@ -112,7 +114,7 @@ export class GraphMemory extends Allocator {
     return undefined;
   }
 
-  /** Takes bytes from some neighbouring ranges on, after what freed them. */
+  /** Takes `size` bytes from adjacent ranges, after the frees of these ranges. */
   #take(first: number, size: number, stream: Stream): number {
     const { start } = at(this.#ranges, first, "free range");
     const end = start + size;

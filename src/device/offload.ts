@@ -1,27 +1,27 @@
 /**
- * Memory of the host for what is offloaded: a device of its own beside another one, with its own addresses, accounting and
- * kernels, so that what lies there is updated where it is. What is computed with elsewhere is copied there and back.
+ * Host memory for offloaded tensors: a device of its own beside another device, with its own addresses, accounting and kernels,
+ * so that offloaded parameters are updated in place. Tensors that the other device computes with are copied between the two.
  *
  * @module
  */
 import { type Device, type DevicePtr, devicePtr } from "./device.ts";
 import type { MemoryStats } from "./allocator.ts";
 
-/** What the host memory beside a device is called. */
+/** Name of the host memory beside a device. */
 export const POOL_NAME = "host";
 
-/** Bytes that a copy from one device to another takes at once on its way. */
+/** Bytes that a copy between two devices moves at a time. */
 const PIECE_BYTES = 2 ** 20;
 
-/** A place in the memory of a device. */
+/** An address in the memory of a device. */
 export interface MemoryPlace {
-  /** What the memory belongs to. */
+  /** The device that owns the memory. */
   readonly device: Pick<Device, "copyIn" | "copyOut" | "copyOutPastCaches" | "copyPinned" | "bytesInPlace">;
   /** The first byte. */
   readonly ptr: DevicePtr;
 }
 
-/** Copies bytes between the memories of two devices: by one of them on its own if it can, else by way of host bytes, piece by piece. */
+/** Copies bytes between the memories of two devices: by one of the devices if it can, else through host bytes, piece by piece. */
 export function copyAcross(to: MemoryPlace, from: MemoryPlace, byteLength: number): void {
   for (const { device } of [to, from]) if (device.copyPinned?.(to, from, byteLength) === true) return;
   const piece = new Uint8Array(Math.min(PIECE_BYTES, byteLength));
@@ -32,37 +32,33 @@ export function copyAcross(to: MemoryPlace, from: MemoryPlace, byteLength: numbe
   }
 }
 
-/** The host memory beside a device; it is opened when it is first used. */
+/** The host memory beside a device, opened at its first use. */
 export class OffloadPool {
   readonly #open: () => Device;
   #device: Device | undefined;
   #isPinned = true;
 
-  /**
-   * Opens nothing yet.
-   *
-   * @param open makes the device; it must compute the same bits as the one beside it
-   */
+  /** A pool that is not open yet. @param open makes the device; it must compute the same bits as the device beside it */
   constructor(open: () => Device) {
     this.#open = open;
   }
 
-  /** The device that is the pool. */
+  /** The device of the host memory; opens it at the first use. */
   get device(): Device {
     return this.#device ??= this.#open();
   }
 
-  /** Whether the device beside it may pin what it copies. */
+  /** True if the device beside it may pin the memory. */
   get isPinned(): boolean {
     return this.#isPinned;
   }
 
-  /** Keeps all of it from being pinned from now on. */
+  /** Forbids pinning from now on. */
   leaveUnpinned(): void {
     this.#isPinned = false;
   }
 
-  /** What the pool's allocator has given out; undefined before the first use. */
+  /** Figures of the pool's allocator; undefined before the first use. */
   get stats(): MemoryStats | undefined {
     return this.#device?.allocator.stats;
   }
@@ -72,7 +68,7 @@ export class OffloadPool {
     this.#device?.allocator.resetPeak();
   }
 
-  /** Gives the memory back. */
+  /** Frees the memory. */
   dispose(): void {
     this.#device?.dispose();
     this.#device = undefined;

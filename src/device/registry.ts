@@ -9,22 +9,25 @@ import { type CpuDeviceOptions, openCpuDevice } from "./cpu.ts";
 import type { Attention } from "./attention.ts";
 import type { Device } from "./device.ts";
 
-/** Options of {@link openDevice}; those of how the CPU computes count there only, but for threads of what a card offloads. */
+/**
+ * Options of {@link openDevice}. Those of the CPU's computation count there only, except `threads`, which a card's offload uses
+ * too.
+ */
 export interface DeviceOptions extends CpuDeviceOptions {
   /**
-   * Most bytes of memory. @default of a card what is free; of the host what it has with `native`, else 4 GiB, which is also the most
-   * there
+   * Largest size of the memory in bytes. @default of a card, its free memory; of the host, its memory with `native`, else 4 GiB,
+   * which is also the most there
    */
   readonly memoryBytes?: number | undefined;
-  /** Which rank of its host this process is: `cuda` is the card of that number. @default 0 */
+  /** Number of this process among its host's ranks: `cuda` is the card of that number. @default 0 */
   readonly localRank?: number | undefined;
-  /** Who computes attention on a card; the CPU takes `own` alone. @default own */
+  /** Code that computes attention on a card; the CPU takes `own` alone. @default own */
   readonly attention?: Attention | undefined;
-  /** Gets a line for each kind of attention that cuDNN was to compute and does not. @default nobody */
+  /** Receives a line for each kind of attention that cuDNN was asked for and cannot compute. @default no reports */
   readonly report?: ((text: string) => void) | undefined;
 }
 
-/** What opens a device, by its number if it is named with one. */
+/** Opens a device, by its number if its name has one. */
 type Opener = (index: number | undefined, options: DeviceOptions) => Promise<Device>;
 
 const OPENERS: Readonly<Record<string, Opener>> = {
@@ -49,9 +52,9 @@ const OPENERS: Readonly<Record<string, Opener>> = {
 export const DEVICES: readonly string[] = Object.keys(OPENERS);
 
 /**
- * Opens a device. A device that is not there is an error: nothing else is chosen instead.
+ * Opens a device. If the device is not there, it fails: no other device is chosen instead.
  *
- * @param name `cpu`, or `cuda:0` for a GPU of NVIDIA; `cuda` is that of this rank, or the only one that it sees. A thread has one card
+ * @param name `cpu`, or `cuda:0` for an NVIDIA GPU; `cuda` is this rank's, or the only one that it sees. A thread has one card
  * open at a time
  * @throws {UnsupportedError} if there is no such device, or the thread has another card open
  * @throws {LibraryNotFoundError} if a library that it needs is not found

@@ -1,7 +1,7 @@
 /**
- * Numbers that vary from step to step and that work on the device reads: divide factors, loss scales. The host sets them; those
- * of a table reach the device by one copy, when one of them is used next, or all by {@link DeviceScalars.flush}. What is captured
- * uses them without a copy: who launches the graph sets them and flushes before.
+ * Numbers that vary from step to step and that enqueued work reads: divide factors, loss scales. The host sets them. All scalars
+ * of a table are copied to the device together, when one of them is used next, or by {@link DeviceScalars.flush}. Captured work
+ * uses them without a copy: set and flush them before the launch.
  *
  * @module
  */
@@ -10,20 +10,20 @@ import { float32 } from "../dtype.ts";
 import { Buffer } from "./buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "./device.ts";
 
-/** Scalars of one table: what the allocator's smallest block holds. */
+/** Scalars of one table: as many as fit in the allocator's smallest block. */
 const CAPACITY = 64;
 
-/** Some scalars, which lie together. */
+/** Scalars that lie together in device memory. */
 class ScalarTable {
   /** Memory of the scalars; undefined while there are none. */
   buffer: Buffer | undefined;
   readonly values: Float32Array<ArrayBuffer> = new Float32Array(CAPACITY);
   readonly free: number[] = Array.from({ length: CAPACITY }, (_, i) => CAPACITY - 1 - i);
-  /** Whether device memory holds the values. */
+  /** True if device memory holds the values. */
   isCurrent = false;
 }
 
-/** Copies a table to the device, unless it is there. */
+/** Copies a table to the device, unless the device has its values. */
 function flush(device: Device, table: ScalarTable): void {
   if (table.buffer === undefined || table.isCurrent) return;
   device.copyIn(table.buffer.ptr, new Uint8Array(table.values.buffer));
@@ -43,7 +43,7 @@ export class DeviceScalar implements Disposable {
     this.#index = index;
   }
 
-  /** What work that is enqueued from now on reads. */
+  /** The value, which work enqueued from now on reads. */
   get value(): number {
     const value = this.#table.values[this.#index];
     if (value === undefined) throw new InternalError(`no scalar ${this.#index}`);
@@ -57,7 +57,7 @@ export class DeviceScalar implements Disposable {
     this.#table.values[this.#index] = value;
   }
 
-  /** The scalar's address. If a scalar of the table was set since the last copy, enqueues a copy on the stream under way. */
+  /** Address of the scalar. If a scalar of the table was set since the last copy, enqueues a copy on the current stream. */
   get ptr(): DevicePtr {
     const table = this.#table;
     if (table.buffer === undefined) throw new InternalError("a scalar is used after it was disposed");
@@ -65,7 +65,7 @@ export class DeviceScalar implements Disposable {
     return devicePtr(table.buffer.ptr + this.#index * float32.byteLength);
   }
 
-  /** Gives its place back. */
+  /** Frees its place in the table. */
   [Symbol.dispose](): void {
     const table = this.#table;
     table.free.push(this.#index);
@@ -81,17 +81,17 @@ export class DeviceScalars {
   readonly #device: Device;
   readonly #tables: ScalarTable[] = [];
 
-  /** Takes no memory yet. */
+  /** No scalars, and no memory yet. */
   constructor(device: Device) {
     this.#device = device;
   }
 
-  /** Enqueues copies of what was set since the last ones. */
+  /** Enqueues copies of all tables with values that were set since their last copy. */
   flush(): void {
     for (const table of this.#tables) flush(this.#device, table);
   }
 
-  /** A scalar of that value; its maker disposes it. */
+  /** Makes a scalar of that value; the caller disposes it. */
   make(value: number): DeviceScalar {
     this.#device.graphs?.refuse("a number that the card reads is made in it; make it before");
     let table = this.#tables.find(({ free }) => free.length > 0);

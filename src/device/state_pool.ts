@@ -1,5 +1,5 @@
 /**
- * Room for optimizer states outside of memory: what a pool is, and how one in a file is opened.
+ * Pools of optimizer states outside of memory, and the function that opens one in a file.
  *
  * @module
  */
@@ -14,21 +14,20 @@ export function poolAllocator(name: string): Allocator {
   return new Allocator(name, 0, END);
 }
 
-/** Addresses that nothing computes at: bytes are copied in and out. */
+/** Storage with addresses: bytes are copied in and out, and no kernel computes there. */
 export interface StatePool extends Pick<Device, "name" | "allocator" | "copyIn" | "copyOut">, Disposable {}
 
-/** A pool that holds nothing and counts what it would: reads give zeros. For dry runs. */
+/** A pool for dry runs that stores nothing and counts the bytes; reads give zeros. */
 export function countingPool(name: string): StatePool {
   const copyOut = (dst: Uint8Array): void => void dst.fill(0);
   return { name, allocator: poolAllocator(name), copyIn: () => {}, copyOut, [Symbol.dispose]: () => {} };
 }
 
 /**
- * Opens a pool in a file of its own on this rank's disk, for `cpuOffloadPolicy`. The file has no name once it is open,
- * so no other process sees it. Its room is free again when the pool is disposed or the process ends, however the
- * process ends.
+ * Opens a pool in a file of its own on this rank's disk, for `cpuOffloadPolicy`. The file has no name once it is open, so no
+ * other process sees it. Its disk space is freed when the pool is disposed, or when the process ends in any way.
  *
- * @param directory where the file lies: a local disk, best an NVMe one
+ * @param directory directory of the file: a local disk, best an NVMe disk
  * @throws {FileError} if no file can be made there
  * @example
  * ```ts

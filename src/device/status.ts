@@ -1,7 +1,8 @@
 /**
- * A device's status record: what went wrong in its kernels, which return nothing to the host. A kernel that meets a fault writes
- * it there if none is there yet, and zeros where its result would be, so that nothing after it is rubbish. The host reads the
- * record when an op returns, or, where that would be to wait (`isLate`), when values are read and when a backward begins.
+ * A device's status record, which holds the first fault of its kernels, as kernels return nothing to the host. A kernel that
+ * meets a fault writes it there, unless one is there, and writes zeros as its result, so that later work reads no garbage. The
+ * host reads the record when an op returns or, where that would block (`isLate`), when values are read and when a backward
+ * begins.
  *
  * @module
  */
@@ -9,21 +10,21 @@ import { ArgumentError, InternalError, NonFiniteError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
 import { CONSTANTS } from "./kernels/signature.ts";
 
-/** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate's word lies behind it. */
+/** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate's word follows. */
 const RECORD = { kind: 0, place: 8, limit: 16, value: 24, gate: CONSTANTS.STATUS_BYTES } as const;
 
-/** Bytes that a device keeps for its status. */
+/** Bytes of a device's status area. */
 export const STATUS_AREA_BYTES = 64;
 
-/** What a kernel met. */
+/** A fault of a kernel. */
 export interface Fault {
   /** The fault's number in {@link ERRORS}. */
   readonly kind: number;
-  /** Which element it was met at. */
+  /** Index of the element. */
   readonly place: number;
-  /** What was met. */
+  /** The bad value. */
   readonly value: number;
-  /** What the value had to be below. */
+  /** Exclusive upper bound of the value. */
   readonly limit: number;
 }
 
@@ -39,19 +40,19 @@ const ERRORS: Readonly<Record<number, (fault: Fault) => Error>> = {
     new ArgumentError(`Cannot use index ${value} at place ${place}: indices must be in [0, ${limit})`),
 };
 
-/** How the host comes to the record. */
+/** The host's access to the record. */
 export interface StatusMemory {
   /** The record's bytes, after all work enqueued so far. */
   read(): DataView;
-  /** Makes the record hold no fault. */
+  /** Removes the fault from the record. */
   clear(): void;
-  /** Asks for the record as it is after all work enqueued so far, and gives what gets it later; where reading it is to wait. */
+  /** Enqueues a read of the record, and returns a function that waits for the result; where `read` would block. */
   readLater?(): () => DataView;
-  /** Whether work is being captured, so that nothing can be read. @default never */
+  /** True while work is captured, so that nothing can be read. @default never */
   isCapturing?(): boolean;
 }
 
-/** The fault that a record tells, if any. */
+/** The fault in a record; undefined if there is none. */
 function faultIn(record: DataView): Fault | undefined {
   const kind = record.getUint32(RECORD.kind, true);
   if (kind === 0) return undefined;
@@ -65,36 +66,32 @@ function faultIn(record: DataView): Fault | undefined {
 
 /** The status of one device. */
 export class DeviceStatus {
-  /** Where kernels write faults. */
+  /** Address of the record. */
   readonly ptr: DevicePtr;
-  /** Whether the host reads the record late, because reading at once would be to wait. */
+  /** True if the host reads the record late, because reading at once would block. */
   readonly isLate: boolean;
   readonly #memory: StatusMemory;
-  /** The parameters whose updates the gate's word keeps back. */
+  /** Parameters whose updates the gate's word holds back while it is set. */
   #gated: ReadonlySet<object> | undefined;
-  /** Parameters whose updates a word kept back before it was written anew. */
+  /** Parameters whose updates a gate held back before its word was reused. */
   readonly #closed = new Set<object>();
-  /** Gives the fault that was there when the last backward began. */
+  /** Returns the fault that existed when the last backward began. */
   #atBackward: (() => Fault | undefined) | undefined;
 
-  /**
-   * Begins without a fault.
-   *
-   * @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros
-   */
+  /** A status without a fault. @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros */
   constructor(ptr: DevicePtr, isLate: boolean, memory: StatusMemory) {
     this.ptr = ptr;
     this.isLate = isLate;
     this.#memory = memory;
   }
 
-  /** The fault there is, if any. Waits for the device. */
+  /** The present fault; undefined if there is none. Waits for the device. */
   read(): Fault | undefined {
     return faultIn(this.#memory.read());
   }
 
   /**
-   * Tells the fault there is, once. Waits for the device.
+   * Throws the error of the present fault, once. Waits for the device.
    *
    * @throws {ArgumentError} if an id, a label, a position or an index was out of range
    * @throws {NonFiniteError} if a gradient norm that had to be finite was not
@@ -107,15 +104,15 @@ export class DeviceStatus {
     throw error === undefined ? new InternalError(`a kernel met a fault of unknown kind ${fault.kind}`) : error(fault);
   }
 
-  /** Forgets the fault there is. */
+  /** Drops the present fault. */
   clear(): void {
     this.#atBackward = undefined;
     this.#memory.clear();
   }
 
   /**
-   * What keeps back the update of some parameters: the word of a norm that was taken of gradients of theirs since they changed;
-   * `closed` if such a word was set and has been written anew; undefined if there is none.
+   * The gate that may hold back the update of some parameters: the address of its word, if a norm of their gradients was taken
+   * since these changed; `closed` if such a word was set and has been reused; undefined if there is none.
    */
   gateOf(parameters: readonly object[]): DevicePtr | "closed" | undefined {
     if (parameters.some((parameter) => this.#closed.has(parameter))) return "closed";
@@ -123,8 +120,8 @@ export class DeviceStatus {
   }
 
   /**
-   * Makes a gate for the gradients of some parameters; the caller lets a kernel write the word. Waits for the device where a gate was
-   * made since the last backward: what that one keeps back stays so.
+   * Makes a gate for the gradients of some parameters; the caller lets a kernel write its word. If a gate was made since the last
+   * backward, waits for the device: the parameters that it holds back stay held back.
    */
   makeGate(parameters: readonly object[]): DevicePtr {
     if (this.#gated !== undefined) {
@@ -136,14 +133,15 @@ export class DeviceStatus {
   }
 
   /**
-   * A backward begins, which changes gradients: drops the gate, and tells the fault that was there when the one before began.
-   * That of the forward just done may not have reached the host: it is told by the next one, and the gate keeps it from harm.
+   * Begins a backward, which changes gradients: drops the gate, and throws the fault that existed when the backward before began.
+   * A fault of the latest forward may not have reached the host: the next backward throws it, and until then the gate prevents
+   * its update.
    */
   beginBackward(): void {
     this.#gated = undefined;
     this.#closed.clear();
     if (!this.isLate) return;
-    // Who launches the graph reads the record after it.
+    // The code that launches the graph reads the record after it.
     if (this.#memory.isCapturing?.() === true) return void (this.#atBackward = undefined);
     if (this.#atBackward?.() !== undefined) this.check();
     const record = this.#memory.readLater?.();

@@ -1,38 +1,38 @@
 /**
- * Streams: lines of work on a device, each in its own order, which go on side by side until one waits for an event of another.
- * The host enqueues and does not wait.
+ * Streams: queues of work on a device, each in its own order. Streams are concurrent, until one waits for an event of another
+ * stream. The host enqueues and does not wait.
  *
  * @module
  */
 import { InternalError } from "../errors.ts";
 
-/** What a stream is for. */
+/** Streams by purpose. */
 export const STREAMS = ["compute", "gather", "reduce", "copy"] as const;
 /** Name of a stream. */
 export type StreamName = typeof STREAMS[number];
 
 /** A point in a stream's order. */
 export interface DeviceEvent {
-  /** Whether all work before it has been done. Never waits. */
+  /** True if all work before it is done. Never waits. */
   readonly done: boolean;
 }
 
-/** One line of work. */
+/** A queue of work. */
 export interface Stream {
   /** The stream's name. */
   readonly name: StreamName;
-  /** An event after all that has been enqueued here. */
+  /** An event after all work enqueued here so far. */
   record(): DeviceEvent;
-  /** Work enqueued here from now on comes after the event. */
+  /** Makes work enqueued here from now on wait for the event. */
   wait(event: DeviceEvent): void;
 }
 
-/** The streams of a device, one of which takes what is enqueued: `compute` but inside {@link Streams.on}. */
+/** The streams of a device. New work goes to the current one: `compute`, except inside {@link Streams.on}. */
 export class Streams {
   readonly #streams: ReadonlyMap<StreamName, Stream>;
   #current: Stream;
 
-  /** Makes streams when they are asked for. */
+  /** All streams of a device. @param make makes the stream of a name */
   constructor(make: (name: StreamName) => Stream) {
     this.#streams = new Map(STREAMS.map((name) => [name, make(name)]));
     this.#current = this.get("compute");
@@ -50,7 +50,7 @@ export class Streams {
     return this.#current;
   }
 
-  /** Runs `body`, which enqueues on another stream; events that it depends on must be waited for there. */
+  /** Calls `body`, whose work goes to stream `name`; that stream must first wait for the events on which the work depends. */
   on<T>(name: StreamName, body: () => T): T {
     const before = this.#current;
     this.#current = this.get(name);

@@ -47,7 +47,7 @@ export function bindFunction(raw: RawFunction, site: CallSite): (...args: unknow
 function applyByArity(
   raw: RawFunction,
   converters: readonly Converter[],
-  { clear = () => {}, failed, settle }: Judge,
+  { clear = () => {}, failed, acceptOrThrow }: Judge,
   convert: Converter,
 ): RawFunction {
   const same: Converter = (value) => value;
@@ -57,50 +57,50 @@ function applyByArity(
       return () => {
         clear();
         const result = raw();
-        return failed(result) ? settle(result, []) : convert(result);
+        return failed(result) ? acceptOrThrow(result, []) : convert(result);
       };
     case 1:
       return (a) => {
         clear();
         const result = raw(c0(a));
-        return failed(result) ? settle(result, [a]) : convert(result);
+        return failed(result) ? acceptOrThrow(result, [a]) : convert(result);
       };
     case 2:
       return (a, b) => {
         clear();
         const result = raw(c0(a), c1(b));
-        return failed(result) ? settle(result, [a, b]) : convert(result);
+        return failed(result) ? acceptOrThrow(result, [a, b]) : convert(result);
       };
     case 3:
       return (a, b, c) => {
         clear();
         const result = raw(c0(a), c1(b), c2(c));
-        return failed(result) ? settle(result, [a, b, c]) : convert(result);
+        return failed(result) ? acceptOrThrow(result, [a, b, c]) : convert(result);
       };
     case 4:
       return (a, b, c, d) => {
         clear();
         const result = raw(c0(a), c1(b), c2(c), c3(d));
-        return failed(result) ? settle(result, [a, b, c, d]) : convert(result);
+        return failed(result) ? acceptOrThrow(result, [a, b, c, d]) : convert(result);
       };
     case 5:
       return (a, b, c, d, e) => {
         clear();
         const result = raw(c0(a), c1(b), c2(c), c3(d), c4(e));
-        return failed(result) ? settle(result, [a, b, c, d, e]) : convert(result);
+        return failed(result) ? acceptOrThrow(result, [a, b, c, d, e]) : convert(result);
       };
     case 6:
       return (a, b, c, d, e, f) => {
         clear();
         const result = raw(c0(a), c1(b), c2(c), c3(d), c4(e), c5(f));
-        return failed(result) ? settle(result, [a, b, c, d, e, f]) : convert(result);
+        return failed(result) ? acceptOrThrow(result, [a, b, c, d, e, f]) : convert(result);
       };
     default:
       return (...args) => {
         const converted = converters.map((converter, index) => converter(args[index]));
         clear();
         const result = raw(...converted);
-        return failed(result) ? settle(result, args) : convert(result);
+        return failed(result) ? acceptOrThrow(result, args) : convert(result);
       };
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Judges what calls return: which results are failures, and the failure in words, with the call and its arguments.
+ * Judgement of calls' results: the results that are failures, and the failure in words, with the call and its arguments.
  *
  * @module
  */
@@ -8,14 +8,14 @@ import { describe } from "./arguments.ts";
 import { errnoName, errnoNumber, errnoText } from "../runtime/errno.ts";
 import type { CallSite } from "./marshal.ts";
 
-/** How a function's raw results are judged. */
+/** Judgement of a function's raw results. */
 export interface Judge {
   /** Clears errno before the call; only of bindings that are judged by it. */
   readonly clear?: () => void;
-  /** Whether a raw result tells a failure. */
+  /** True if a raw result is a failure. */
   readonly failed: (result: unknown) => boolean;
-  /** Throws the failure, or gives the result that it passes as. */
-  readonly settle: (result: unknown, args: readonly unknown[]) => unknown;
+  /** Takes a failed result: returns the value of a status that the binding accepts, throws the error of any other. */
+  readonly acceptOrThrow: (result: unknown, args: readonly unknown[]) => unknown;
 }
 
 /** The judge of a binding's results, by its {@link StatusCheck}. */
@@ -28,24 +28,24 @@ export function judgeOf(site: CallSite): Judge {
   };
   const failErrno = (errno: number, args: readonly unknown[]): never =>
     fail(errno, errnoText(errno), args, errnoName(errno));
-  if (check === "none") return { failed: () => false, settle: (result) => result };
+  if (check === "none") return { failed: () => false, acceptOrThrow: (result) => result };
   const isNonZero = (result: unknown): boolean => result !== 0;
   if (check === "errnoResult") {
-    return { failed: isNonZero, settle: (result, args) => failErrno(Number(result), args) };
+    return { failed: isNonZero, acceptOrThrow: (result, args) => failErrno(Number(result), args) };
   }
   if (check === "notNull") {
     const isNull = (result: unknown): boolean => ffi.toAddress(result) === ffi.null;
-    return { failed: isNull, settle: (_result, args) => fail(0, "NULL returned", args) };
+    return { failed: isNull, acceptOrThrow: (_result, args) => fail(0, "NULL returned", args) };
   }
   if (check === "status" || (typeof check === "object" && "status" in check)) {
     const passes = new Set(check === "status" ? [] : check.status.map((known) => statusNumber(site, known)));
-    const settle: Judge["settle"] = (result, args) => {
+    const acceptOrThrow: Judge["acceptOrThrow"] = (result, args) => {
       const status = Number(result);
       if (passes.has(status)) return status;
       const { code, words } = statusWords(site, status);
       return fail(status, words, args, code);
     };
-    return { failed: isNonZero, settle };
+    return { failed: isNonZero, acceptOrThrow };
   }
   const failed = binding.result === "address"
     ? (result: unknown): boolean => ffi.toAddress(result) === ffi.failed
@@ -58,11 +58,11 @@ export function judgeOf(site: CallSite): Judge {
     }),
   );
   const errno = site.errno();
-  const settle: Judge["settle"] = (_result, args) => {
+  const acceptOrThrow: Judge["acceptOrThrow"] = (_result, args) => {
     const number = errno.read(); // before anything else runs after the call: see Note [Reading errno]
     return passes.has(number) ? -number : failErrno(number, args);
   };
-  return { clear: errno.clear, failed, settle };
+  return { clear: errno.clear, failed, acceptOrThrow };
 }
 
 function statusNumber({ name, statuses }: CallSite, known: string): number {

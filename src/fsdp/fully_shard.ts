@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError } from "../errors.ts";
 import { ModuleContainer } from "../nn/container.ts";
 import { Module } from "../nn/module.ts";
@@ -19,6 +20,17 @@ import { attachHooks } from "./hooks.ts";
 import { ShardedStorage } from "./param.ts";
 import { type FullyShardOptions, resolvePolicy } from "./policy.ts";
 import { FsdpUnit } from "./unit.ts";
+
+const KNOWN_OPTIONS: KnownKeys<FullyShardOptions> = {
+  mesh: true,
+  reshardAfterForward: true,
+  precision: true,
+  backwardPrefetch: true,
+  ignoredParameters: true,
+  shardPlacement: true,
+  offloadPolicy: true,
+  gatherExtension: true,
+};
 
 /** A parameter of a unit below a module that is to be sharded, which the module uses outside of that unit. */
 interface Tie {
@@ -106,6 +118,7 @@ function outermost(modules: readonly Module[]): readonly Module[] {
  * ```
  */
 export function fullyShard(module: Module | readonly Module[], options: FullyShardOptions): FullyShardedModule {
+  requireKnownKeys("shard", options, KNOWN_OPTIONS);
   const policy = resolvePolicy(options);
   const ignored = new Set(options.ignoredParameters);
   const modules = outermost(module instanceof Module ? [module] : module);

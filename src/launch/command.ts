@@ -1,6 +1,6 @@
 /**
- * The command line and the variables of one rank. Under Deno a rank gets the permissions that the library needs and no
- * others: foreign functions, files, what it must know of the machine, and the variables that the library declares.
+ * The command line and the variables of one rank. Under Deno a rank gets only the permissions that the library needs: foreign
+ * functions, files, facts of the machine, and the variables that the library declares.
  *
  * @module
  */
@@ -13,61 +13,61 @@ import type { LaunchPlan } from "./plan.ts";
 /** Environment variables by name. */
 export type Variables = Readonly<Record<string, string | undefined>>;
 
-/** A program with its arguments. */
 export interface Command {
   readonly program: string;
   readonly args: readonly string[];
 }
 
 /**
- * The command that every rank runs.
+ * The command of every rank.
  *
  * @param script absolute path of the script
- * @param variables where another runtime than the launcher's own is looked for
- * @throws {UnsupportedError} where the runtime asked for is not found
+ * @param variables searched for another runtime than the launcher's own
+ * @throws {UnsupportedError} if the requested runtime is not found
  */
 export function rankCommand(plan: LaunchPlan, script: string, variables: Variables): Command {
   const own = runtime().name;
   const wanted = plan.runtime === "auto" ? own : plan.runtime;
   if (wanted === "node") throw new UnsupportedError("Cannot run ranks on Node: expected Bun or Deno");
   const program = wanted === own ? executablePath() : findProgram(wanted, variables);
-  const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions()] : [];
+  const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions(variables)] : [];
   return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
 }
 
-/** The permissions of a rank under Deno. */
-export function denoPermissions(): readonly string[] {
+/** The permissions of a rank under Deno: of the network only the tracker that `variables` name. */
+export function denoPermissions(variables: Variables): readonly string[] {
+  const tracker = URL.parse(variables["MLFLOW_TRACKING_URI"] ?? "");
   return [
     "--no-prompt",
     "--allow-ffi",
     "--allow-read",
     "--allow-write",
     `--allow-env=${environmentNames().join(",")}`,
+    ...(tracker === null || tracker.host === "" ? [] : [`--allow-net=${tracker.host}`]),
   ];
 }
 
-/** What all ranks of a run share. */
+/** Facts that all ranks of a run share. */
 export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts" | "hostRank" | "masterAddr"> {
-  /** Port by which they meet. */
+  /** Port at which the ranks meet. */
   readonly masterPort: number;
-  /** Name of the run on this host, different for every run there. */
+  /** Id of the run on this host, different for every run there. */
   readonly runId: string;
-  /** The secret by which ranks know each other; undefined where hosts meet without one. */
+  /** Secret that proves a rank's membership; undefined if hosts meet without one. */
   readonly token: string | undefined;
-  /** Cores of this host. */
   readonly numCores: number;
-  /** Whether the launcher shows a status line. */
+  /** True if the launcher shows a status line. */
   readonly showsStatus: boolean;
-  /** Whether the launcher's terminal shows colors. */
+  /** True if the launcher's terminal shows colors. */
   readonly showsColors: boolean;
-  /** Width of its terminal; undefined where it has none. */
+  /** Width of its terminal; undefined without one. */
   readonly columns: number | undefined;
 }
 
-/** All variables that the rank of a number on this host is started with; `inherited` are the launcher's own. */
+/** All environment variables of a rank on this host; `inherited` are the launcher's own. */
 export function rankVariables(localRank: number, run: LaunchIdentity, inherited: Variables): Variables {
   return {
-    // Ranks share the cores; a native library that took all of them would stop the others.
+    // Ranks share the cores: a native library that took all of them would stop the others.
     OMP_NUM_THREADS: String(Math.max(1, Math.floor(run.numCores / run.numRanks))),
     ...inherited,
     RANK: String(run.hostRank * run.numRanks + localRank),
@@ -80,10 +80,10 @@ export function rankVariables(localRank: number, run: LaunchIdentity, inherited:
     FULLYSHARD_RUN_ID: run.runId,
     ...(run.token === undefined ? { FULLYSHARD_RDZV_INSECURE: "1" } : { FULLYSHARD_TOKEN: run.token }),
     FULLYSHARD_PREFIXED: "1",
-    // Another launcher's variables may be inherited, and named by the user for processes that no launcher started.
+    // The user may have named another launcher, for processes that no launcher starts, and its variables are inherited.
     FULLYSHARD_LAUNCHER: "torchrun",
     ...(run.showsStatus ? { FULLYSHARD_STATUS: "1" } : {}),
-    // Deno colors its reports on a pipe too.
+    // Deno colors its reports on a pipe as well.
     ...(run.showsColors ? { FULLYSHARD_COLOR: "1" } : { NO_COLOR: "1" }),
     ...(run.columns === undefined ? {} : { COLUMNS: String(run.columns) }),
   };

@@ -1,7 +1,7 @@
 /**
- * Tells the ranks that wait for others to join that one of them has ended. The launcher knows at once; the ranks, also those of
- * other hosts, would wait until their time is over. A process in the rank's place tells them (see `stand_in.ts`), as the launcher
- * itself has neither foreign functions nor the permission for them.
+ * Tells ranks that wait for others to join that a rank has ended. The launcher knows it at once; the ranks, also on other hosts,
+ * would wait until their timeout. A process in the ended rank's place tells them (see `stand_in.ts`), as the launcher itself has
+ * no foreign functions and no permission for them.
  *
  * @module
  */
@@ -13,24 +13,25 @@ import { shown } from "../words.ts";
 import type { Command, Variables } from "./command.ts";
 import type { RankFailure } from "./failures.ts";
 
-/** Place of the program of such a process. */
+/** Path or URL of that process's program. */
 export function standInScript(): string {
   const url = new URL("./stand_in.ts", import.meta.url);
   return url.protocol === "file:" ? fileURLToPath(url) : url.href;
 }
 
-/** How a rank ended, whatever its exit code. */
 export type RankEnd = Pick<RankFailure, "rank" | "exitCode" | "detail" | "lastLines" | "record">;
 
-/** Ranks that end in order do so at about the same time: nobody needs to be told. */
+/** Ranks that end in order do so within about this time, and no rank needs to be told. */
 const ORDERLY_MS = 300;
-/** Longest text: it goes through a few kilobytes of the ranks' memory. */
+/** Longest text, which must fit in a few kilobytes of the ranks' memory. */
 const LONGEST = 3000;
 
-/** How long the launcher waits for such a process when all ranks of its host have ended, where one failed and where none did. */
+/**
+ * Longest time that the launcher waits for that process when all ranks of its host have ended: if one failed, and if none did.
+ */
 const [FAILED_MS, ORDERLY_END_MS] = [2000, 1000];
 
-/** The process in the place of the first rank that ended. If that rank had joined, all had, and it tells nobody. */
+/** The process in the place of the first rank that ended. If that rank had joined, all had, and the process tells none. */
 export class StandIn implements Disposable {
   readonly #commandOf: (reason: string) => Command;
   readonly #variablesOf: (rank: number) => Variables | undefined;
@@ -40,8 +41,8 @@ export class StandIn implements Disposable {
   #end: RankEnd | undefined;
 
   /**
-   * @param numHosts hosts of the run
-   * @param commandOf what such a process runs to tell a reason
+   * @param numHosts number of hosts of the run
+   * @param commandOf the command of a process that tells a reason
    * @param variablesOf the variables of a rank
    */
   constructor(
@@ -54,14 +55,16 @@ export class StandIn implements Disposable {
     this.#variablesOf = variablesOf;
   }
 
-  /** A rank has ended of itself. */
   tell(end: RankEnd): void {
     if (this.#end !== undefined) return;
     this.#end = end;
     this.#timer = setTimeout(() => this.#start(end), end.exitCode === 0 ? ORDERLY_MS : 0);
   }
 
-  /** All ranks of this host have ended, but those of others may wait. Resolves when they were told, or not much later. */
+  /**
+   * Called when all ranks of this host have ended, while ranks of other hosts may wait. Resolves when they were told, or soon
+   * after.
+   */
   async finish(): Promise<void> {
     const end = this.#end;
     if (this.#numHosts === 1 || end === undefined) return;
@@ -79,13 +82,13 @@ export class StandIn implements Disposable {
   #start(end: RankEnd): void {
     const { program, args } = this.#commandOf(reasonOf(end));
     const child = spawn(program, [...args], { env: this.#variablesOf(end.rank), stdio: ["pipe", "ignore", "ignore"] });
-    // Where it cannot be started, ranks wait as long as they would without a launcher.
+    // If it cannot be started, ranks wait until their timeout, as without a launcher.
     child.once("error", () => {});
     child.stdin?.once("error", () => {});
     this.#process = child;
   }
 
-  /** All ranks have ended. */
+  /** Called when all ranks have ended. */
   [Symbol.dispose](): void {
     clearTimeout(this.#timer);
     this.#process?.stdin?.end();
@@ -93,7 +96,7 @@ export class StandIn implements Disposable {
   }
 }
 
-/** How a rank ended, for the others. */
+/** The end of a rank, in words for the others. */
 function reasonOf({ detail, lastLines, record }: RankEnd): string {
   if (record !== undefined) return `it failed before it joined: ${shown(failureText(record))}`.slice(0, LONGEST);
   const words = lastLines.slice(-12).map((line) => `    ${shown(unstyled(line))}`).join("\n");

@@ -1,5 +1,5 @@
 /**
- * Which of the ranks that failed was the cause, and what is said of a run that failed.
+ * The order of ranks' failures by cause, and the report of a failed run.
  *
  * @module
  */
@@ -8,34 +8,33 @@ import { formatLogRecord } from "../runtime/log.ts";
 import { styled, unstyled } from "../runtime/terminal.ts";
 import { shown } from "../words.ts";
 
-/** How a rank that failed ended. */
 export interface RankFailure {
   readonly rank: number;
-  /** The rank's process id; undefined where it never started. */
+  /** The rank's process id; undefined if it never started. */
   readonly pid: number | undefined;
   /** The rank's exit code, or 128 + the signal. */
   readonly exitCode: number;
-  /** How the rank ended, in words. */
+  /** The end of the rank, in words. */
   readonly detail: string;
   /** The last lines of its standard error, complete when the run has ended. */
   readonly lastLines: readonly string[];
-  /** What the rank itself reported. */
+  /** The rank's own report. */
   readonly record: FailureRecord | undefined;
-  /** When the rank reported the failure, or ended without a report: milliseconds since the epoch. */
+  /** Time of that report, or of the rank's end without one: milliseconds since the epoch. */
   readonly time: number;
 }
 
-/** Failures in the order of causes: of themselves before those that followed others, the earlier first. */
+/** Orders failures by cause: failures of their own before those that followed others, earlier ones first. */
 export function orderFailures(failures: readonly RankFailure[]): readonly RankFailure[] {
   const follows = ({ record }: RankFailure): number => record?.followed === undefined ? 0 : 1;
   return failures.toSorted((a, b) => follows(a) - follows(b) || a.time - b.time);
 }
 
 /**
- * What is said at the end of a run, in lines; none if no rank failed. What several ranks say is said once.
+ * The report at the end of a run, in lines; empty if no rank failed. Equal failures of several ranks are reported once.
  *
  * @param stopped ranks that had to be stopped
- * @param isHere whether a rank is one of this host; what became of others, their launcher says
+ * @param isHere true for ranks of this host; the launchers of other hosts report their own
  */
 export function describeFailures(
   failures: readonly RankFailure[],
@@ -66,15 +65,15 @@ export function describeFailures(
   }
   const isAlone = failures.length + stopped.length === 1;
   say(`${nameOf(alike(first))} failed${isAlone || alike(first).length > 1 ? "" : " first"}: ${textOf(first)}`);
-  // A rank that died without a word is told of by the first that missed it.
+  // If a rank died without a report, the first rank that missed it is quoted.
   const witness = first.record === undefined ? others.find(follows) : undefined;
-  const told = new Set(alike(first));
+  const reported = new Set(alike(first));
   for (const other of others) {
-    if (told.has(other) || (follows(other) && other !== witness)) continue;
+    if (reported.has(other) || (follows(other) && other !== witness)) continue;
     say(`${nameOf(alike(other))} failed after it: ${textOf(other)}`);
-    for (const one of alike(other)) told.add(one);
+    for (const one of alike(other)) reported.add(one);
   }
-  const followers = others.filter((other) => !told.has(other)).map(({ rank }) => rank);
+  const followers = others.filter((other) => !reported.has(other)).map(({ rank }) => rank);
   if (followers.length > 0) say(`${rankList(followers)} ended because of it`);
   if (stopped.length > 0) say(`stopped ${rankList(stopped)}`);
   return lines;
@@ -85,27 +84,27 @@ export function rankList(ranks: readonly number[]): string {
   return `rank${ranks.length === 1 ? "" : "s"} ${ranks.toSorted((a, b) => a - b).join(", ")}`;
 }
 
-/** Ranks with the same failure; one alone with its process. */
+/** Ranks with the same failure; a single rank with its process id. */
 function nameOf(failures: readonly RankFailure[]): string {
   const [one] = failures;
   const list = rankList(failures.map(({ rank }) => rank));
   return failures.length > 1 || one?.pid === undefined ? list : `${list} (pid ${one.pid})`;
 }
 
-/** What tells a failure from another's. */
+/** The text by which failures are compared. */
 function headOf(failure: RankFailure): string {
   const { record } = failure;
   return record === undefined ? textOf(failure) : failureText({ ...record, frames: [] });
 }
 
-/** How a line begins by which Bun or Deno reports an uncaught error. */
+/** Begin of the line with which Bun or Deno reports an uncaught error. */
 const REPORT = /^(error: (Uncaught (\(in promise\) )?)?|(?=[A-Z]\w*Error: ))/;
 
-/** What a rank said itself, or what its runtime reported, or how it ended with its last words. */
+/** A rank's own report, or its runtime's, or its exit with its last lines. */
 function textOf({ record, exitCode, detail, lastLines }: RankFailure): string {
   if (record !== undefined) return shown(failureText(record));
   const words = lastLines.map((line) => shown(unstyled(line)));
-  // The code with which a runtime ends after its report.
+  // A runtime exits with code 1 after its report.
   const reported = exitCode === 1 ? words.findLast((line) => REPORT.test(line)) : undefined;
   if (reported !== undefined) return reported.replace(REPORT, "");
   if (lastLines.length === 0) return `it ${detail}`;

@@ -1,10 +1,10 @@
 /**
- * Cuts a stream of bytes into whole lines, so that the outputs of several ranks never mix within a line.
+ * Splits a stream of bytes into complete lines, so that outputs of several ranks never mix within a line.
  *
  * @module
  */
 
-/** Longest line that is held back while its end is awaited. */
+/** Longest line that is held back until its end. */
 const longestLine = 1 << 20;
 
 /** The lines of one stream. */
@@ -12,7 +12,7 @@ export class LineReader {
   readonly #decoder = new TextDecoder();
   #rest = "";
 
-  /** Takes bytes and gives the lines that they complete, without line breaks. */
+  /** Takes bytes and returns the lines that they complete, without line breaks. */
   push(bytes: Uint8Array): string[] {
     const text = this.#rest + this.#decoder.decode(bytes, { stream: true });
     const lines = text.split("\n");
@@ -24,7 +24,7 @@ export class LineReader {
     return lines.map(withoutReturn);
   }
 
-  /** Ends the stream; gives the last line where it has no line break. */
+  /** Ends the stream; returns the last line if it has no line break. */
   end(): string[] {
     const last = this.#rest + this.#decoder.decode();
     this.#rest = "";

@@ -1,60 +1,60 @@
 /**
- * The flags of `fullyshard run`, torchrun's by name and meaning, read into a plan of the run. What torchrun has and
- * this launcher does not is refused with the reason; everything after the script belongs to the script.
+ * The flags of `fullyshard run`, torchrun's by name and meaning, read into a plan of the run. Flags that only torchrun has are
+ * refused with the reason; all arguments after the script belong to the script.
  *
  * @module
  */
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
 import { ConfigError, type ConfigProblem, InternalError, UnsupportedError } from "../errors.ts";
 
-/** What happens to one output stream of a rank. */
+/** Destination of one output stream of a rank. */
 export interface StreamPlan {
-  /** Whether the rank's lines are shown, with its number before them. */
+  /** Shows the rank's lines, with its number before them. */
   readonly shown: boolean;
-  /** Whether the rank's output is kept in a file. */
+  /** Keeps the rank's output in a file. */
   readonly kept: boolean;
 }
 
-/** Where ranks trace what they do. */
+/** Destination of the ranks' traces. */
 export interface TracePlan {
-  /** The folder that each rank writes its file in. */
+  /** Folder in which each rank writes its file. */
   readonly folder: string;
-  /** The file that the launcher makes of them; undefined: 'fullyshard trace' will. */
+  /** File into which the launcher merges them; undefined leaves that to 'fullyshard trace'. */
   readonly file: string | undefined;
 }
 
-/** A run, as asked for. */
+/** A run, as its arguments ask for it. */
 export interface LaunchPlan {
-  /** The script that every rank runs. */
+  /** Script of every rank. */
   readonly script: string;
-  /** The script's arguments, untouched. */
+  /** Arguments of the script, unchanged. */
   readonly scriptArgs: readonly string[];
-  /** Ranks on this host, as on every other. */
+  /** Ranks on each host. */
   readonly numRanks: number;
   readonly numHosts: number;
   /** Number of this host, from 0. */
   readonly hostRank: number;
   /** Address of the host of rank 0. */
   readonly masterAddr: string;
-  /** Port by which the ranks meet; undefined lets the launcher choose. */
+  /** Port at which the ranks meet; undefined if the launcher chooses one. */
   readonly masterPort: number | undefined;
   /** Prefix of the run's name. */
   readonly runName: string;
-  /** Hosts may meet without a token. */
+  /** Lets hosts meet without a token. */
   readonly isInsecure: boolean;
   /** The runtime of the ranks; `auto` is the launcher's own. */
   readonly runtime: "bun" | "deno" | "auto";
   /** Arguments for Deno in place of the default permissions. */
   readonly denoArgs: readonly string[] | undefined;
-  /** How long ranks have to stop after a signal of the user, e.g. to save a checkpoint. */
+  /** Time that ranks have to stop after a user's signal, e.g. to save a checkpoint. */
   readonly stopGraceSeconds: number;
-  /** Where ranks trace what they do; undefined: nowhere. */
+  /** Destination of traces; undefined for none. */
   readonly trace: TracePlan | undefined;
-  /** Whether rank 0's kernels are told of at the end. */
+  /** Reports rank 0's kernels at the end. */
   readonly profile: boolean;
-  /** Folder of the log files; undefined lets the launcher choose one where any is written. */
+  /** Folder of the log files; undefined if the launcher chooses one when it needs one. */
   readonly logDir: string | undefined;
-  /** What happens to a stream of a rank. */
+  /** Destination of a rank's stream. */
   stream(rank: number, stream: "stdout" | "stderr"): StreamPlan;
 }
 
@@ -117,10 +117,10 @@ export const runFlags: readonly Flag[] = [
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
-/** The port of torchrun where none is given. */
+/** torchrun's default port. */
 const TORCHRUN_PORT = 29500;
 
-/** Flags of torchrun that mean something else here, or nothing. */
+/** Flags of torchrun that this launcher refuses, with the reason. */
 const refused: Readonly<Record<string, string>> = {
   "module": "Python modules are not run; name a script",
   "no-python": "Every script is run by Bun or Deno; see '--runtime'",
@@ -131,12 +131,11 @@ const refused: Readonly<Record<string, string>> = {
   "role": "All ranks have one role",
 };
 
-/** The help text of `fullyshard run`, of at most `width` columns. */
 export function runHelp(width: number): string {
   return `Usage: fullyshard run [flags] script.ts [its arguments]\n\n${describeFlags(runFlags, width)}`;
 }
 
-/** The flags of `fullyshard run` among the arguments of a script, as they are written; those after `--` are its own. */
+/** Flags of `fullyshard run` among a script's arguments, as they are written; those after `--` are the script's own. */
 export function misplacedFlags(scriptArgs: readonly string[]): readonly string[] {
   const end = scriptArgs.indexOf("--");
   const typed = scriptArgs.slice(0, end < 0 ? undefined : end).flatMap((text) => /^--[^=]+/.exec(text) ?? []);
@@ -144,7 +143,7 @@ export function misplacedFlags(scriptArgs: readonly string[]): readonly string[]
   return typed.filter((flag) => names.has(flag.replaceAll("_", "-")));
 }
 
-/** Whether the arguments of `fullyshard run` ask for a rank for each card of this host. */
+/** True if the arguments of `fullyshard run` ask for a rank for each card of this host. */
 export function asksForCards(argv: readonly string[]): boolean {
   const { uses } = readFlags(runFlags, argv, { stopAtPositional: true });
   return !uses.has("help") && uses.get("nproc-per-node")?.texts.at(-1) === "gpu";
@@ -154,10 +153,10 @@ export function asksForCards(argv: readonly string[]): boolean {
  * Reads the arguments of `fullyshard run`.
  *
  * @param numCores cores of this host, for `--nproc-per-node auto`
- * @param numCards its cards, for `--nproc-per-node gpu`, at least 1; not asked for otherwise
- * @returns the plan, or `help` where the help text is asked for
- * @throws {ConfigError} for arguments that are wrong
- * @throws {UnsupportedError} for what torchrun has and this launcher does not
+ * @param numCards cards of this host, at least 1; needed for `--nproc-per-node gpu` only
+ * @returns the plan, or `help` if the help text is asked for
+ * @throws {ConfigError} for wrong arguments
+ * @throws {UnsupportedError} for abilities that only torchrun has
  */
 export function planRun(argv: readonly string[], numCores: number, numCards?: number): LaunchPlan | "help" {
   const { uses, rest, problems: found } = readFlags(runFlags, argv, { stopAtPositional: true });
@@ -175,13 +174,13 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
     problems.push({ path: `--${name}`, expected, got: `'${value}'` });
     return undefined;
   };
-  const isWhole = (value: string): boolean => /^\d{1,6}$/.test(value);
-  const isPort = (value: string): boolean => isWhole(value) && Number(value) <= 65535;
+  const isInteger = (value: string): boolean => /^\d{1,6}$/.test(value);
+  const isPort = (value: string): boolean => isInteger(value) && Number(value) <= 65535;
 
   const processes = expect(
     "nproc-per-node",
     "a number from 1, auto, cpu or gpu",
-    (value) => ["auto", "cpu", "gpu"].includes(value) || (isWhole(value) && Number(value) >= 1),
+    (value) => ["auto", "cpu", "gpu"].includes(value) || (isInteger(value) && Number(value) >= 1),
   ) ?? "1";
   const nodes = expect("nnodes", "a number, or a range such as 1:4", (value) => /^\d+(:\d+)?$/.test(value)) ?? "1";
   const [fewest, most = fewest] = nodes.split(":").map(Number);
@@ -196,11 +195,11 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const numHosts = most ?? 1;
   const hostRank = Number(
     expect("node-rank", `a number below --nnodes ${numHosts}`, (value) => {
-      return isWhole(value) && Number(value) < numHosts;
+      return isInteger(value) && Number(value) < numHosts;
     }) ?? "0",
   );
   if (numHosts > 1) checkHosts(text, problems);
-  const restarts = expect("max-restarts", "a number", isWhole) ?? "0";
+  const restarts = expect("max-restarts", "a number", isInteger) ?? "0";
   if (restarts !== "0") {
     throw new UnsupportedError(
       `Cannot restart ranks: expected '--max-restarts 0', got '${restarts}'. Resume from a checkpoint instead`,
@@ -227,7 +226,7 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const runtime = expect("runtime", "bun, deno or auto", isRuntime);
 
   if (processes === "gpu" && numCards === undefined) throw new InternalError("Nobody has counted the cards");
-  const numRanks = isWhole(processes) ? Number(processes) : processes === "gpu" ? numCards ?? NaN : numCores;
+  const numRanks = isInteger(processes) ? Number(processes) : processes === "gpu" ? numCards ?? NaN : numCores;
   const streams = readStreams(text, numRanks, problems);
   const script = rest[0];
   if (script === undefined && problems.length === 0) {
@@ -242,7 +241,7 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
     numHosts,
     hostRank,
     masterAddr: text("master-addr") ?? endpoint?.slice(0, endpoint.lastIndexOf(":")) ?? "127.0.0.1",
-    // torchrun's idiom: port 0 is any that is free. Launchers on several hosts cannot agree on one.
+    // As in torchrun, port 0 means any free port. Launchers on several hosts cannot agree on one.
     masterPort: Number(port ?? 0) !== 0 ? Number(port) : numHosts > 1 ? TORCHRUN_PORT : undefined,
     runName: text("rdzv-id") ?? "run",
     isInsecure: text("rdzv-insecure") === "true",
@@ -256,7 +255,7 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   };
 }
 
-/** What several hosts need beyond what one does. */
+/** Checks the arguments that several hosts need. */
 function checkHosts(text: (name: string) => string | undefined, problems: ConfigProblem[]): void {
   if (text("master-addr") === undefined && text("rdzv-endpoint") === undefined) {
     const expected = "the address of the host with --node-rank 0, the same on all hosts";
@@ -288,7 +287,7 @@ function tracePlan(place: string | undefined): TracePlan | undefined {
   return place.endsWith(".json") ? { folder: `${place}.ranks`, file: place } : { folder: place, file: undefined };
 }
 
-/** Reads what happens to each stream of each rank. */
+/** Reads the destination of each stream of each rank. */
 function readStreams(
   text: (name: string) => string | undefined,
   numRanks: number,

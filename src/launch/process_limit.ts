@@ -1,6 +1,6 @@
 /**
- * The limits on processes and threads of this host: `pids.max` of the control groups that this process is in, as containers
- * set it, and the user's own (`ulimit -u`). A runtime that gets no more threads does not fail: it sleeps for ever.
+ * Limits on processes and threads of this host: `pids.max` of this process's control groups, as containers set it, and the user's
+ * own (`ulimit -u`). A runtime that gets no more threads does not fail: it sleeps forever.
  *
  * @module
  */
@@ -8,18 +8,17 @@ import { spawnSync } from "node:child_process";
 import { UnsupportedError } from "../errors.ts";
 import { countOf } from "../words.ts";
 
-/** Threads without which a runtime does not start; both have some more when they train. */
+/** Threads that a runtime needs to start; both runtimes have a few more in a training. */
 const THREADS_OF_RANK = 6;
 
-/** A limit, with how many processes and threads there are by now. */
+/** A limit, with the present number of processes and threads. */
 export interface ProcessLimit {
-  /** Its name for messages. */
   readonly name: string;
   readonly most: number;
   readonly used: number;
 }
 
-// Deno lets only a process that may do everything read in /proc. A shell may, and its own commands start no process.
+// Deno lets only a process with all permissions read /proc. A shell may, and its builtin commands start no process.
 const script = `
 while IFS=: read -r number names path; do
   case ",$names," in ,,) root=/sys/fs/cgroup;; *,pids,*) root=/sys/fs/cgroup/pids;; *) continue;; esac
@@ -48,7 +47,7 @@ done 2>/dev/null
 echo "user $most $used"
 `;
 
-/** The limits that hold for this process, where the system tells of them. */
+/** The limits that the system reports for this process. */
 export function processLimits(): readonly ProcessLimit[] {
   const { stdout } = spawnSync("/bin/sh", ["-c", script], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
   return (stdout ?? "").split("\n").flatMap((line) => {
@@ -60,9 +59,9 @@ export function processLimits(): readonly ProcessLimit[] {
 }
 
 /**
- * Refuses to start ranks for which there are too few processes and threads.
+ * Refuses to start ranks if the limits leave too few processes and threads.
  *
- * @throws {UnsupportedError} naming the limit, and what is needed
+ * @throws {UnsupportedError} naming the limit, and the number that is needed
  */
 export function requireProcesses(numRanks: number, limits: readonly ProcessLimit[] = processLimits()): void {
   const needed = numRanks * THREADS_OF_RANK;

@@ -1,6 +1,6 @@
 /**
- * The process that the launcher starts in the place of a rank which ended while others run: those that wait for the rank to join
- * end at once, with its last words. Ends with its standard input, which the launcher holds.
+ * The process that the launcher starts in the place of a rank which has ended while others are joining: these fail at once, with
+ * the ended rank's last words. It ends with its standard input, which the launcher holds.
  *
  * @module
  */

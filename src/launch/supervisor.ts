@@ -1,16 +1,16 @@
 /**
- * Starts the ranks of a run, passes their output on and sees that they end together: the first failure stops the other
- * ranks, and the rank that was the cause decides the exit code (see `failures.ts`). What a rank runs is the business
- * of `command.ts`.
+ * Starts the ranks of a run, passes their output on, and ends them together: the first failure stops the other ranks, and the
+ * rank that was the cause decides the exit code (see `failures.ts`). `command.ts` makes the commands of ranks.
  *
- * Note [How ranks are stopped]
- * After the first failure the others have `noticeMs` to see it themselves, because only they know which collective
- * they were waiting in; then SIGTERM, and SIGKILL after `graceMs`. A signal of the user is passed on at once, and ranks
- * may be saving then: they have `userGraceMs`. Whoever is killed is named. Each rank leads a process group, so what it
- * started is stopped with it. If the launcher itself is killed, a shell that waits at the other end of a pipe kills
- * the groups within a second: neither the ranks' cooperation nor a timer is needed. The shell is started before the ranks and
- * is given each rank's group as soon as there is one. The launcher is killed in its turn where Node started it and is killed: see
- * `bin/run_program.mjs`.
+ * Note [Stopping ranks]
+ * 1. After the first failure, the other ranks have `noticeMs` to notice it themselves, because only they know the collective that
+ *   they wait in.
+ * 2. Then they get SIGTERM, and after `graceMs` SIGKILL; killed ranks are named.
+ * 3. A user's signal is passed on at once. Ranks may be saving then, so they have `userGraceMs`.
+ * 4. Each rank leads a process group, so processes that it started are stopped with it.
+ * 5. If the launcher itself is killed, a shell at the other end of a pipe kills the groups within a second, without the ranks'
+ *   help or a timer. The shell starts before the ranks, and gets each rank's group as soon as it exists. If Node started the
+ *   launcher and is killed, `bin/run_program.mjs` kills the launcher.
  *
  * @module
  */
@@ -24,55 +24,53 @@ import { exitCodeOf, ignoreFileSizeSignal, STOP_SIGNALS, type StopSignal } from 
 import { orderFailures, type RankFailure, rankList } from "./failures.ts";
 import { type StatusTerminal, type StreamName, styled } from "../runtime/terminal.ts";
 
-/** One rank to start. */
 export interface RankStart {
-  /** Its rank in the world, which is shown. */
+  /** World rank, which is shown. */
   readonly rank: number;
   readonly command: Command;
   readonly variables: Variables;
-  /** Whether lines of a stream are shown. */
   readonly shown: Readonly<Record<StreamName, boolean>>;
-  /** Takes the bytes of a stream that is kept in a file. */
+  /** For each stream, takes its bytes if it is kept in a file. */
   readonly keep: Readonly<Record<StreamName, ((bytes: Uint8Array) => void) | undefined>>;
 }
 
-/** How long ranks have to stop, in milliseconds. */
+/** Times that ranks have to stop, in milliseconds. */
 export interface StopTimes {
-  /** Time from the first failure until the other ranks are told to stop. */
+  /** From the first failure until SIGTERM to the other ranks. */
   readonly noticeMs: number;
-  /** Time from SIGTERM until SIGKILL. */
+  /** From SIGTERM until SIGKILL. */
   readonly graceMs: number;
-  /** Time from a signal of the user until SIGKILL. */
+  /** From a user's signal until SIGKILL. */
   readonly userGraceMs: number;
 }
 
-/** How a run ended. */
+/** The end of a run. */
 export interface LaunchOutcome {
-  /** 0, the code of the rank that was the cause, or 128 + the signal that the user sent. */
+  /** 0, the code of the rank that was the cause, or 128 + the user's signal. */
   readonly exitCode: number;
-  /** Ranks that failed, the cause first: before they were stopped, or with an error of which they told. */
+  /** Ranks that failed, the cause first: before they were stopped, or with an error that they reported. */
   readonly failures: readonly RankFailure[];
-  /** Ranks that had to be stopped, and told of no error. */
+  /** Ranks that had to be stopped, and reported no error. */
   readonly stopped: readonly number[];
 }
 
-/** Times that hold where the user sets none. */
+/** Default times. */
 export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
-/** What a signal says of its cause, where users meet it. */
+/** Causes of signals, for those that users may meet. */
 const SIGNAL_CAUSES: Readonly<Record<string, string>> = {
   SIGXFSZ: ", as a file would be larger than the process' limit ('ulimit -f')",
   SIGXCPU: ", as it has used the processor for longer than its limit ('ulimit -t')",
 };
 
-/** Last lines of a rank that are kept: as many as a runtime's report of an error may have. */
+/** Number of last lines kept for each rank, as many as a runtime's report of an error may have. */
 const numLastLines = 40;
 const sameSignalMs = 500;
 
 /**
- * Runs all ranks, in order, to their end.
+ * Starts all ranks, in order, and waits for their end.
  *
- * @param onEnd gets each rank that has ended of itself
+ * @param onEnd receives each rank that has ended by itself
  */
 export function supervise(
   starts: readonly RankStart[],
@@ -91,14 +89,14 @@ class Supervisor {
   /** The processes that were started, by rank. */
   readonly #children = new Map<number, ChildProcess>();
   readonly #running = new Set<number>();
-  /** Ranks that have saved what they had to, and only end. */
+  /** Ranks that have saved everything, and only have to end. */
   readonly #over = new Set<number>();
   readonly #stopped: number[] = [];
   readonly #watchdog: ChildProcess;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Until the user, who sees ranks finish a step and save, is asked for patience. */
+  /** Waits before the user, whose signal lets ranks finish a step and save, is asked for patience. */
   #patience: ReturnType<typeof setTimeout> | undefined;
-  /** What ranks said of their failure, by rank. */
+  /** Ranks' reports of their failures, by rank. */
   readonly #records = new Map<number, FailureRecord>();
   readonly #failures: RankFailure[] = [];
   #userSignal: StopSignal | undefined;
@@ -117,11 +115,11 @@ class Supervisor {
     this.#onEnd = onEnd;
     const handlers = STOP_SIGNALS.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
-    // Nobody reads what ranks say, as behind `| head`: the run ends as if it was told to. The SIGHUP of a terminal that is
-    // closed comes before or after, and ranks that save are not to be killed by a second signal.
+    // If nothing reads the ranks' output, as behind `| head`, the run ends as if by a signal. A closed terminal also sends
+    // SIGHUP, earlier or later; ranks that save must not be killed by a second signal.
     terminal.onClosed = (what, error) => {
       if (what === "full") {
-        const remark = `fullyshard: what ranks say is not written from here on, as a file is full: ${error.message}`;
+        const remark = `fullyshard: the ranks' output is not written from here on, as a file is full: ${error.message}`;
         for (const stream of ["stderr", "stdout"] as const) terminal.lines(stream, [remark]);
       } else if (this.#userSignal === undefined) this.#forward(what === "pipe" ? "SIGTERM" : "SIGHUP");
       for (const child of this.#children.values()) for (const source of [child.stdout, child.stderr]) source?.resume();
@@ -134,7 +132,7 @@ class Supervisor {
       clearTimeout(this.#timer);
       clearTimeout(this.#patience);
       this.#watchdog.stdin?.end("done\n");
-      // A rank that says why it failed is heard, even if it was told to stop before it could say so.
+      // If a rank reports its own failure after it was told to stop, the report counts.
       const stopped = this.#stopped.filter((rank) => !this.#records.has(rank));
       const failures = orderFailures(
         this.#failures.filter(({ rank }) => !stopped.includes(rank)).map((failure) => this.#withRecord(failure)),
@@ -144,9 +142,9 @@ class Supervisor {
     });
   }
 
-  /** Starts a rank; the promise is kept when it has ended and its output was passed on. */
+  /** Starts a rank; the promise resolves when it has ended and its output was passed on. */
   #start({ rank, command, variables, shown, keep }: RankStart): Promise<void> {
-    // The run has failed already, so this rank is not waited for.
+    // If the run has failed already, this rank is not waited for.
     if (this.#failures.length > 0) return Promise.resolve();
     const lastLines: string[] = [];
     let child;
@@ -157,7 +155,7 @@ class Supervisor {
         detached: true,
       });
     } catch (error) {
-      // Arguments that no program can be given, or a permission that is lacking. The ranks before this one run.
+      // Arguments that no program can take, or a missing permission. The ranks before this one are running.
       this.#ended(rank, {
         exitCode: 127,
         detail: `could not be started: ${startProblem(error)}`,
@@ -181,7 +179,7 @@ class Supervisor {
         const detail = signal === null || code !== null
           ? `ended with exit code ${exitCode}`
           : `was killed by ${signal}${SIGNAL_CAUSES[signal] ?? ""}`;
-        // What is left of its group would hold its output open, and outlive the run.
+        // Remaining processes of its group would hold its output open, and outlive the run.
         signalGroup(child, "SIGKILL");
         this.#ended(rank, { exitCode, detail, lastLines });
         child.once("close", () => {
@@ -207,14 +205,14 @@ class Supervisor {
       try {
         keepBytes?.(bytes);
       } catch (error) {
-        // A full disk, or a limit on files, is no reason to end a training.
+        // A full disk, or a limit on files, does not end a training.
         keepBytes = undefined;
         const why = error instanceof Error ? error.message : String(error);
         this.#terminal.lines("stderr", [`fullyshard: rank ${rank}'s ${stream} is not kept from here on: ${why}`]);
       }
     };
     const speaker = styled("dim", `[rank${rank}]`, this.#terminal.hasColors(stream));
-    // The runtime's report of an error that the rank told of itself: of all ranks, one message is shown at the end.
+    // The runtime's own report of an error that the rank reported already is dropped: the end shows one message for all ranks.
     let reportFollows = false;
     let waits = false;
     const pass = (lines: readonly string[]): void => {
@@ -235,7 +233,7 @@ class Supervisor {
       lastLines.splice(0, lastLines.length - numLastLines);
       const texts = log.map((line) => `${speaker} ${line}`);
       if (!shown || this.#terminal.lines(stream, texts)) return;
-      // The reader of our output is slow: let the rank wait, rather than keep its output in memory.
+      // If the reader of this output is slow, the rank waits, so that its output does not pile up in memory.
       if (waits) return;
       waits = true;
       source?.pause();
@@ -266,7 +264,7 @@ class Supervisor {
     }, this.#times.noticeMs);
   }
 
-  /** What a rank said of itself may be read only after it has ended. */
+  /** A rank's report may be read only after it has ended. */
   #withRecord(failure: RankFailure): RankFailure {
     const record = this.#records.get(failure.rank);
     return record === undefined ? failure : { ...failure, record, time: record.time };
@@ -288,8 +286,8 @@ class Supervisor {
   }
 
   /**
-   * A second signal kills. One that comes at once is the same one, delivered by npm and by the terminal too. A terminal that
-   * is closed and its shell each send SIGHUP, so a second of these kills nothing.
+   * A second signal kills. One that follows at once is the same signal, delivered by npm and by the terminal. A closing terminal
+   * and its shell both send SIGHUP, so a second SIGHUP kills nothing.
    */
   #forward(signal: StopSignal): void {
     const now = performance.now();
@@ -312,21 +310,21 @@ class Supervisor {
   }
 }
 
-/** Why a process could not be started. */
+/** The reason why a process could not be started. */
 function startProblem(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const isLimit = /EAGAIN|Resource temporarily unavailable/.test(text);
   return isLimit ? `${text}: too many processes and threads ('ulimit -u', or pids.max of the container)` : text;
 }
 
-/** Signals a rank and what it started; a group that is gone needs none. */
+/** Signals a rank's process group; a group that is gone is no error. */
 function signalGroup(child: ChildProcess | undefined, signal: NodeJS.Signals): void {
   if (child?.pid === undefined) return;
   try {
     process.kill(-child.pid, signal);
   } catch (error) {
     if (!(error instanceof Error)) throw error;
-    // Deno lets only a process that may run every program send signals; the shell is one of those it may run.
+    // Deno lets only a process that may start every program send signals; the shell is one that it may start.
     if (error.name === "NotCapable") signalByShell(child.pid, signal);
     else if (!("code" in error && error.code === "ESRCH")) throw error;
   }
@@ -342,13 +340,13 @@ for group in $groups; do kill -s TERM -- "-$group"; done 2>/dev/null
 sleep 0.5 2>/dev/null || sleep 1
 for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null`;
 
-/** See Note [How ranks are stopped]. Its end of the pipe closes when this process is gone, however that happened. */
+/** Starts the shell of Note [Stopping ranks]. Its end of the pipe closes when this process is gone, for any reason. */
 function startWatchdog(): ChildProcess {
   const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog"], {
     stdio: ["pipe", "ignore", "ignore"],
     detached: true,
   });
-  // Without a shell the run goes on; only a killed launcher would then leave its ranks behind.
+  // Without a shell the run goes on; only if the launcher is killed, its ranks are left behind.
   watchdog.once("error", () => {});
   watchdog.stdin?.once("error", () => {});
   if (watchdog.pid !== undefined) watchdog.unref();

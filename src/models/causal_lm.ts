@@ -1,6 +1,5 @@
 /**
- * What all causal language models have in common besides what they compute: their configuration, their blocks, and which
- * tensors a Hugging Face directory has of them.
+ * The contract of causal language models: their configuration, their blocks, and their tensors in a Hugging Face folder.
  *
  * @module
  */
@@ -17,17 +16,17 @@ import type { HeadOutput } from "../nn/head.ts";
 import { Module } from "../nn/module.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** What a causal language model is given. */
+/** Inputs of a causal language model. */
 export interface CausalLmInputs extends LayerContext {
   /** Token ids, int32 [batch, seq]. */
   readonly inputIds: Tensor;
   /** The token that each position is to predict, int32 [batch, seq]; -100 counts for nothing. Already shifted. */
   readonly labels?: Tensor | undefined;
-  /** Gives the scores of the last so many positions only; 0 is all. @default 0 */
+  /** Returns the scores of the last n positions only; 0 is all. @default 0 */
   readonly logitsToKeep?: number | undefined;
 }
 
-/** Where a model's weights come from and go to. */
+/** Source and destination of a model's weights. */
 export interface ModelFiles {
   /** The Hugging Face folder that the model was opened from, if it was one. */
   readonly folder: string | undefined;
@@ -39,9 +38,9 @@ export interface ModelFiles {
 
 /** Parts of a model besides its blocks. */
 export interface ModelParts {
-  /** What looks up tokens, and positions where those are learned. */
+  /** Embeddings of tokens, and of positions if these are learned. */
   readonly embeddings: readonly Module[];
-  /** What comes after the blocks: the final norm, and the head. */
+  /** Modules after the blocks: the final norm, and the head. */
   readonly tail: readonly Module[];
 }
 
@@ -55,17 +54,17 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   readonly maxPositions: number;
   /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
-  /** Hugging Face's names of the classes of its modules: those of ours may be shortened when a program is packed. */
+  /** Hugging Face's names of the module classes; this library's names may be shortened in a bundle. */
   readonly classNames: ReadonlyMap<unknown, string>;
   /** Set by `openModel`. */
   files: ModelFiles | undefined;
-  /** Small files that each save writes beside the weights: those of the folder that `openModel` was given. */
+  /** Small files that each save writes beside the weights: those of the folder of `openModel`. */
   companions: Companions | undefined;
   /** Keys that saved configs have otherwise than `hfConfig`, e.g. the end of text of another tokenizer. */
   configChanges: Readonly<Record<string, unknown>> | undefined;
   #eosIds: readonly number[] | undefined;
 
-  /** Takes what is known of the model before its parameters are. */
+  /** Takes the facts that are known before the parameters exist. */
   constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames" | "classNames">) {
     super();
     this.hfConfig = facts.hfConfig;
@@ -76,10 +75,10 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   }
 
   /**
-   * What the model keeps of texts that are continued token by token: give it to each call as `pastKeyValues`, with the tokens that
-   * are new, inside `noGrad`. Its owner disposes it.
+   * A cache for texts that are continued token by token: pass it to each call as `pastKeyValues`, with the new tokens, inside
+   * `noGrad`. The caller disposes it.
    *
-   * @param maxLength most tokens of a text: memory for them is taken with the first
+   * @param maxLength largest number of tokens of a text: the first call allocates memory for them
    * @throws {ArgumentError} if the model has fewer positions
    */
   createCache(maxLength: number): GenerationCache {
@@ -91,8 +90,8 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   }
 
   /**
-   * Ids that end what is generated, unless told otherwise: `eos_token_id` of the folder's `generation_config.json`, which
-   * `openModel` sets, else of the config. Empty where neither names one.
+   * Default ids that end generated text: `eos_token_id` of the folder's `generation_config.json`, which `openModel` reads, else
+   * of the config. Empty if neither has one.
    *
    * @throws {CheckpointError} if the config's are neither an id nor a list of ids
    */
@@ -107,7 +106,7 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   /** The transformer blocks, in the order of the forward. */
   abstract get layers(): readonly Module[];
 
-  /** What is before and after the blocks. */
+  /** Modules before and after the blocks. */
   abstract get parts(): ModelParts;
 
   /** The model's class in `transformers`, e.g. `LlamaForCausalLM`. */
@@ -122,9 +121,9 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   }
 
   /**
-   * Reads, or draws, this rank's part of the weights. Every rank must call it, after `fullyShard` or `replicate`.
+   * Reads, or draws, this rank's shards of the weights. Every rank must call it, after `fullyShard` or `replicate`.
    *
-   * @param options whether rank 0 reads for all: where files are slow, or lie on its host alone
+   * @param options `broadcastFromRank0` if rank 0 reads for all: where files are slow, or exist on its host alone
    * @throws {ArgumentError} if the model was not opened by `openModel`
    * @throws {CheckpointError} {@link FileError} if the folder's weights do not fit or cannot be read
    */

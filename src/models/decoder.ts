@@ -34,7 +34,7 @@ import type { RouterBalance } from "./mixture_config.ts";
 
 /** Hugging Face's names of the classes of a family's modules. */
 export interface HfClasses {
-  /** What they begin with, e.g. `Llama`. */
+  /** Prefix of class names, e.g. `Llama`. */
   readonly prefix: string;
   /** Class of the blocks. @default the prefix with `DecoderLayer` */
   readonly block?: string;
@@ -44,7 +44,7 @@ export interface HfClasses {
   readonly mixture?: string;
 }
 
-/** What the blocks give, normed. */
+/** Output of the blocks, after the final norm. */
 interface BodyOutput {
   /** [batch, seq, hidden] */
   readonly hidden: Tensor;
@@ -61,19 +61,19 @@ export interface DecoderParts {
   readonly norm: Layer;
   /** After the lookup. @default nothing */
   readonly embedNorm?: Layer;
-  /** What is added to the lookup, by position. @default nothing */
+  /** Position embedding, added to the token embedding. @default none */
   readonly embedPositions?: Embedding;
-  /** Probability that an element of what the blocks are given becomes zero in training. @default 0 */
+  /** Dropout probability of the blocks' input in training. @default 0 */
   readonly embedDropout?: number;
   /** Before the head. @default nothing */
   readonly headTransform?: Layer;
-  /** How routers are balanced, whose logits the blocks then give. @default they are not */
+  /** Balancing of routers, for which the blocks return the routers' logits. @default none */
   readonly balance?: RouterBalance | undefined;
-  /** Whether the head has a bias. @default false */
+  /** True if the head has a bias. @default false */
   readonly headBias?: boolean;
-  /** What others' files hold. @default what is written here */
+  /** Names in others' files. @default the names written here */
   readonly otherFiles?: Omit<OtherFiles, "bodyPrefix">;
-  /** Names of fields: of the body, and of the whole. */
+  /** Names of fields: of the body, and of the model. */
   readonly names?: { readonly body?: Names; readonly whole?: Names };
 }
 
@@ -220,7 +220,7 @@ function balanced(
   return { ...output, auxLoss, loss: output.loss.add(auxLoss.mul(tokens).mul(coefficient)) };
 }
 
-/** What Hugging Face calls the classes of a decoder's modules. */
+/** Hugging Face's names of the classes of a decoder's modules. */
 function classNamesOf({ hfClasses: { prefix, block, mixture }, layers }: DecoderParts): Map<unknown, string> {
   return new Map<unknown, string>([
     [Embedding, "Embedding"],

@@ -1,5 +1,5 @@
 /**
- * What the configurations of decoders have in common: the keys of their `config.json`, and what these resolve to.
+ * Configuration keys that all decoders share, and their resolution.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import type { Init, Parameter } from "../tensor/parameter.ts";
 import { MAX_EXPERTS } from "../ops/router.ts";
 import { whichAre } from "../words.ts";
 
-/** What every decoder is made by. */
+/** Resolved configuration that all decoders share. */
 export interface DecoderConfig {
   readonly vocabSize: number;
   readonly hiddenSize: number;
@@ -20,7 +20,7 @@ export interface DecoderConfig {
   readonly headDim: number;
   readonly maxPositions: number;
   readonly tieWordEmbeddings: boolean;
-  /** How weights begin. */
+  /** Initialization of weights. */
   readonly init: Init;
   /** The row of the embedding that lookups give no gradient, if there is one. */
   readonly paddingIdx: number | undefined;
@@ -140,9 +140,9 @@ export function resolveActivation(key: string, name: string): Activation {
 }
 
 /**
- * Refuses options whose value would change what is computed.
+ * Refuses options whose value would change the computation.
  *
- * @param options values by key, each with the one that is implemented
+ * @param options values by key, each with the implemented value
  * @throws {UnsupportedError} naming the first
  */
 export function requireImplemented(
@@ -156,11 +156,11 @@ export function requireImplemented(
 
 /** Options that transformers has for every model and that are not implemented, each with the value that changes nothing. */
 export const REFUSED_KEYS: Readonly<Record<string, unknown>> = {
-  /** Whether tokens see none after them. */
+  /** True if tokens see no later tokens. */
   is_causal: true,
   /** Options of some layers that are other ones than the model's. */
   per_layer_config: undefined,
-  /** How weights are compressed. */
+  /** Compression of weights. */
   quantization_config: undefined,
 };
 
@@ -188,9 +188,9 @@ const MOST_PARAMETERS = 2 ** 44;
 const BYTES_BEFORE_VALUES = { layer: 56e3, expert: 1500 };
 
 /**
- * Refuses numbers of layers and experts whose objects alone would fill this process' memory, before one is made.
+ * Refuses numbers of layers and experts whose objects alone would fill this process's memory, before any is made.
  *
- * @throws {ConfigError} naming the key, and what it would need
+ * @throws {ConfigError} naming the key, and the memory that it would need
  */
 export function requireBuildable(hfConfig: Readonly<Record<string, unknown>>): void {
   const numberOf = (...keys: readonly string[]): readonly [key: string, count: number] => {
@@ -221,7 +221,7 @@ export function requireBuildable(hfConfig: Readonly<Record<string, unknown>>): v
 }
 
 /**
- * Refuses a model whose sizes are beyond what is counted: products of them would no longer be exact.
+ * Refuses a model with sizes whose products would no longer be exact numbers.
  *
  * @throws {ConfigError} naming the largest parameter and the bytes of all
  */
@@ -244,7 +244,7 @@ export function requireCountable(parameters: Iterable<Pick<Parameter, "fqn" | "s
 export type LayerType = "full_attention" | "sliding_attention" | "conv" | "linear_attention";
 
 /**
- * How many tokens back each layer's tokens see: the window in sliding layers, undefined, which is all, in the others.
+ * Attention window of each layer, in tokens: of sliding layers; undefined in all other layers, which see all tokens.
  *
  * @throws {ConfigError} if a layer slides and there is no window
  */

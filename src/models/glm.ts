@@ -1,6 +1,6 @@
 /**
- * What the GLM families of latent attention have in common: the keys of their `config.json` beside those of every latent
- * attention, and their blocks.
+ * The GLM families with latent attention: the keys of their `config.json` beside those of all latent attentions, and their
+ * blocks.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What the Qwen families of linear and full attention have in common: the keys of their `config.json`, and their blocks.
+ * The Qwen families of linear and full attention: the keys of their `config.json`, and their blocks.
  *
  * @module
  */
@@ -24,7 +24,7 @@ import {
 } from "./decoder_config.ts";
 import { resolveRope } from "./rope_config.ts";
 
-/** What such a model is made by, its feed-forwards left out. */
+/** Resolved configuration of these models, without feed-forwards. */
 export interface HybridConfig extends DecoderConfig {
   readonly activation: Activation;
   readonly rmsNormEps: number;
@@ -35,7 +35,7 @@ export interface HybridConfig extends DecoderConfig {
   readonly linear: GatedDeltaNetOptions;
 }
 
-/** Keys beside those of every decoder, to be spread into a schema, which may state them otherwise. */
+/** Keys beside those of all decoders, to be spread into a schema, which may override them. */
 export const HYBRID_KEYS: {
   readonly head_dim: z.ZodDefault<z.ZodOptional<z.ZodNullable<z.ZodInt>>>;
   readonly hidden_act: z.ZodDefault<z.ZodString>;
@@ -124,7 +124,7 @@ export function resolveHybrid(
   };
 }
 
-/** Files of Qwen3.5 have layers that predict a second token; those of models that see have these too, beside the text model. */
+/** Prefixes of tensors in files of Qwen3.5: extra layers predict a second token, and multimodal models contain the text model. */
 export const QWEN3_5_FILES: NonNullable<DecoderParts["otherFiles"]> = {
   prefixes: new Map([["model.language_model.", "model."]]),
   ignored: [/^mtp/, /^model\.visual/],

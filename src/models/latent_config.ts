@@ -1,6 +1,5 @@
 /**
- * What the configurations of models with latent attention and mixtures of experts have in common: the keys of their
- * `config.json`, and what these resolve to.
+ * Configuration keys of models with latent attention and mixtures of experts, and their resolution.
  *
  * @module
  */
@@ -36,7 +35,7 @@ export interface LatentConfig extends DecoderConfig, MixtureConfig {
   readonly attention: Omit<LatentAttentionOptions, "rotary">;
 }
 
-/** Keys beside those of every decoder, to be spread into a schema, which may state them otherwise. */
+/** Keys beside those of all decoders, to be spread into a schema, which may override them. */
 export const LATENT_KEYS: {
   readonly hidden_act: z.ZodDefault<z.ZodString>;
   readonly attention_bias: z.ZodDefault<z.ZodBoolean>;
@@ -93,11 +92,11 @@ type RawLatent = Parameters<typeof resolveDecoder>[0] & Parameters<typeof resolv
   readonly routed_scaling_factor: number;
 };
 
-/** What a family decides about its attention and feed-forwards. */
+/** Choices of a family about its attention and feed-forwards. */
 export interface LatentFamily {
-  /** Whether neighbors are turned together. */
+  /** True if rotary embedding pairs neighbours. */
   readonly interleaved: boolean;
-  /** Whether feed-forwards have biases. */
+  /** True if feed-forwards have biases. */
   readonly mlpBias: boolean;
 }
 

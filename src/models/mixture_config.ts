@@ -1,5 +1,5 @@
 /**
- * What the configurations of mixtures of experts have in common: the keys of their `config.json`, and what these resolve to.
+ * Configuration keys of mixtures of experts, and their resolution.
  *
  * @module
  */
@@ -7,20 +7,20 @@ import * as z from "zod";
 import { ConfigError } from "../errors.ts";
 import { size } from "./decoder_config.ts";
 
-/** How the routers of a model are balanced. */
+/** Balancing of a model's routers. */
 export interface RouterBalance {
   /** Experts of each token. */
   readonly topK: number;
-  /** What the loss that balances them is multiplied by. */
+  /** Factor of the balancing loss. */
   readonly coefficient: number;
 }
 
-/** What every mixture is made by. */
+/** Resolved configuration that all mixtures share. */
 export interface MixtureConfig {
   readonly numExperts: number;
   /** Experts of each token. */
   readonly topK: number;
-  /** Whether the model gives the loss that balances its routers, for which mixtures give their logits. */
+  /** True if the model returns the balancing loss, for which mixtures return their logits. */
   readonly outputRouterLogits: boolean;
   readonly balance: RouterBalance | undefined;
 }
@@ -54,7 +54,7 @@ export const SPARSE_KEYS: {
   norm_topk_prob: z.boolean().default(false),
 };
 
-/** Whether each layer has a mixture: every so many have, but for those that are named. */
+/** For each layer, true if it has a mixture: every n-th layer has, except those that are named. */
 export function sparseLayers(
   raw: { readonly decoder_sparse_step: number; readonly mlp_only_layers?: readonly number[] | null | undefined },
   numLayers: number,

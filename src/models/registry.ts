@@ -97,13 +97,13 @@ export const FAMILIES: readonly ModelFamily[] = [
   family("qwen3_moe", resolveQwen3MoeConfig, Qwen3MoeForCausalLm),
 ];
 
-/** Models of several parts by their `model_type`, each with that of the text model, which transformers' AutoModelForCausalLM takes. */
+/** `model_type` of composite models, with the one of their text model, which transformers' AutoModelForCausalLM takes. */
 const COMPOSITE: ReadonlyMap<unknown, string> = new Map([
   ["qwen3_5", "qwen3_5_text"],
   ["qwen3_5_moe", "qwen3_5_moe_text"],
 ]);
 
-/** The config of the text model: that of a composite one's part, or the config as it is. */
+/** The config of the text model: a part of a composite config, or the config itself. */
 function textConfigOf(hfConfig: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const modelType = COMPOSITE.get(hfConfig["model_type"]);
   if (modelType === undefined) return hfConfig;

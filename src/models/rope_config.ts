@@ -96,7 +96,7 @@ interface RawKeys {
   readonly original_max_position_embeddings?: number | null | undefined;
 }
 
-/** What a family decides about its rotary embedding. */
+/** Choices of a family about its rotary embedding. */
 export interface RopeFamily {
   readonly headDim: number;
   /** The base where the config has none. */
@@ -106,8 +106,8 @@ export interface RopeFamily {
   /** The scalings that transformers has for the family. @default all */
   readonly types?: readonly RopeScaling["type"][];
   /**
-   * Whether longrope has factors on cosines and sines of its own, `short_mscale` and `long_mscale`, and short factors for texts of any
-   * length. @default false
+   * True if longrope has separate factors of cosines and sines, `short_mscale` and `long_mscale`, and uses short factors for
+   * texts of any length. @default false
    */
   readonly mscales?: boolean;
 }

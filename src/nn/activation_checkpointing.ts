@@ -1,6 +1,6 @@
 /**
- * Activation checkpointing (PyTorch's `apply_activation_checkpointing`): a module keeps what it was given, not what its
- * backward needs, and is computed again when the backward reaches it. What it saves in memory costs a second forward.
+ * Activation checkpointing (PyTorch's `apply_activation_checkpointing`): a module keeps its inputs instead of its activations,
+ * and is computed again when the backward reaches it. It saves memory at the cost of a second forward.
  *
  * @module
  */
@@ -23,7 +23,7 @@ export type SaveableOp = typeof SAVEABLE_OPS[number];
 /** The records of {@link SAVEABLE_OPS}. */
 const SAVEABLE = { attention: attentionOp, linear: linearOp, matmul: matmulOp } satisfies Record<SaveableOp, object>;
 
-/** Which results each checkpointed module keeps. */
+/** Operations whose results each checkpointed module keeps. */
 const CHECKPOINTED: WeakMap<Module, readonly SaveableOp[]> = new WeakMap();
 
 /** The operations whose results a checkpointed module keeps; undefined if it is not checkpointed. */
@@ -111,11 +111,11 @@ function checkpointed<Args extends readonly unknown[], Out>(
     inputs.push(input);
     return input;
   });
-  const run = (): void => {
+  const compute = (): void => {
     using _frame = scope();
     forward(...again);
   };
-  return recordRegion({ name, inputs, keeps: (op) => kept.has(op), run }, () => forward(...args));
+  return recordRegion({ name, inputs, keeps: (op) => kept.has(op), compute }, () => forward(...args));
 }
 
 /** A handle on the same memory whose gradient, if it needs one, goes nowhere. */

@@ -18,7 +18,7 @@ import type { Layer } from "./module.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
 import type { RotaryTables } from "./rotary.ts";
 
-/** What the layers of one forward are given besides the hidden states. */
+/** Inputs of the layers of a forward besides the hidden states. */
 export interface LayerContext extends RandomContext {
   /** uint8 [batch, tokens in the cache + seq]: 0 hides a token (padding). */
   readonly attentionMask?: Tensor | undefined;
@@ -33,7 +33,7 @@ export interface LayerContext extends RandomContext {
   readonly selectedKeys?: Tensor | undefined;
 }
 
-/** What an attention is made of. */
+/** Sizes and options of an attention. */
 export interface SelfAttentionOptions {
   readonly hiddenSize: number;
   /** Heads of the queries. */
@@ -41,19 +41,19 @@ export interface SelfAttentionOptions {
   /** Heads of keys and values: a divisor of `numHeads`. */
   readonly numKvHeads: number;
   readonly headDim: number;
-  /** How weights begin; biases begin as zeros. */
+  /** Initialization of weights; biases are zeros. */
   readonly init: Init;
-  /** How the weight of the output begins. @default as the others */
+  /** Initialization of the output's weight. @default `init` */
   readonly outInit?: Init;
-  /** Whether the projections of queries, keys and values have a bias. @default false */
+  /** True if the projections of queries, keys and values have a bias. @default false */
   readonly qkvBias?: boolean;
-  /** Whether the projection of the output has one. @default false */
+  /** True if the projection of the output has a bias. @default false */
   readonly outBias?: boolean;
-  /** Whether one projection `qkvProj` gives queries, keys and values, in this order. @default false */
+  /** True if one projection `qkvProj` gives queries, keys and values, in this order. @default false */
   readonly fused?: boolean;
-  /** Whether `qProj` gives a gate behind each head's queries, whose sigmoid multiplies the head's output. @default false */
+  /** True if `qProj` gives a gate after each head's queries, whose sigmoid multiplies the head's output. @default false */
   readonly gated?: boolean;
-  /** How the weights lie. @default `outIn` */
+  /** Layout of the weights. @default `outIn` */
   readonly layout?: WeightLayout;
   /** Norms of queries and keys, before they are turned: over each head, or over all together. @default none */
   readonly qkNorm?: { readonly over: "head" | "projection"; readonly make: (width: number) => Layer };
@@ -61,7 +61,7 @@ export interface SelfAttentionOptions {
   readonly rotary?: RotaryTables;
   /** Tokens that each one sees, itself included. @default all before it */
   readonly window?: number | undefined;
-  /** Whether each head has a sink, a parameter that takes its part of the attention. @default false */
+  /** True if each head has a sink, a parameter that takes its part of the attention. @default false */
   readonly sinks?: boolean;
   /** Probability that a token does not hear another one in training. @default 0 */
   readonly attentionDropout?: number;

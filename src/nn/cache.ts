@@ -62,7 +62,10 @@ export class GenerationCache implements Disposable {
     this.#limits.add(length);
   }
 
-  /** Whether the tokens in it would be computed otherwise in a text of `length`: then it is to be cleared, and filled anew. */
+  /**
+   * True if the cached tokens would be computed in another way in a text of `length`: then the cache must be cleared and filled
+   * again.
+   */
   isOutgrownBy(length: number): boolean {
     return [...this.#limits].some((limit) => this.#length <= limit && limit < length);
   }
@@ -196,7 +199,7 @@ export class PastRows implements Disposable {
 /** The state of a layer that keeps as much of any text: float32, zeros before the first token. */
 export class RecurrentState implements Disposable {
   readonly #cache: GenerationCache;
-  /** What the layer knows of the tokens in the cache; and what it knows after a call's, which counts once the call has ended. */
+  /** State of the layer after the cached tokens, and after the tokens of a call, which replaces it when the call has ended. */
   #states: readonly [kept: Tensor, next: Tensor] | undefined;
   /** Tokens in the cache once that call has ended. */
   #nextLength = 0;
@@ -246,7 +249,7 @@ function requireNoGrad({ requiresGrad }: Tensor): void {
   throw new ArgumentError("Cannot train through a generation cache: call the model inside noGrad()");
 }
 
-/** Writes rows behind those of the tokens in the cache; gives all. */
+/** Appends rows to those of the cached tokens; returns all rows. */
 function append({ length, maxLength }: GenerationCache, kept: Tensor, added: Tensor): Tensor {
   requireNoGrad(added);
   if (added.ndim !== 3 || added.shape[0] !== kept.shape[0] || added.shape[2] !== kept.shape[2]) {

@@ -16,14 +16,14 @@ import { Module } from "./module.ts";
 export interface CausalConvOptions {
   /** Tokens that each one sees, itself included. */
   readonly width: number;
-  /** How the weight begins; a bias begins as zeros. */
+  /** Initialization of the weight; a bias is zeros. */
   readonly init: Init;
   readonly bias: boolean;
 }
 
-/** Each channel's sum of its own and its `width - 1` earlier values by its weights, plus its bias. */
+/** Each channel's sum of its own and its `width - 1` earlier values, times its weights, plus its bias. */
 export class CausalConv extends Module<[x: Tensor, context: LayerContext], Tensor> {
-  /** [channels, 1, width], as that of PyTorch's `Conv1d`. */
+  /** [channels, 1, width], as in PyTorch's `Conv1d`. */
   readonly weight: Parameter;
   /** [channels], if there is one. */
   readonly bias: Parameter | undefined;

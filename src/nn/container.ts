@@ -29,7 +29,7 @@ export class ModuleList<M extends Module> extends ModuleContainer implements Ite
     this.#modules = [...modules];
   }
 
-  /** How many there are. */
+  /** Number of modules. */
   get length(): number {
     return this.#modules.length;
   }

@@ -1,9 +1,9 @@
 /**
- * What is random in a training forward: dropout, and noise for routers.
+ * Random numbers of a training forward: dropout, and noise for routers.
  *
- * Note [Random numbers of a forward]: they are Philox of a key and a counter. The key is `keyOf(seed, "<FQN of the layer> <what for>")`,
- * the counter is the sample's number and the place in the sample. So a sample has the same numbers on any rank, in any
- * micro-batch, in a recomputation and in a run that goes on from a checkpoint; another layer, sample or seed has others.
+ * Note [Random numbers of a forward]: they are Philox of a key and a counter. The key is `keyOf(seed, "<FQN of the layer>
+ * <purpose>")`; the counter is the sample's number and the position in the sample. So a sample has the same numbers on any rank,
+ * in any micro-batch, in a recomputation and after a resume; a different layer, sample or seed has different numbers.
  *
  * @module
  */
@@ -17,17 +17,17 @@ import { track } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { Module } from "./module.ts";
 
-/** What a layer is given that draws random numbers. */
+/** Input of layers that draw random numbers. */
 export interface RandomContext {
-  /** What they are drawn from; needed where a layer draws, which none does in evaluation. */
+  /** Source of the numbers; needed if a layer draws, which none does in evaluation. */
   readonly random?: RandomSource | undefined;
 }
 
 /**
- * Where a layer draws from in a call; see Note [Random numbers of a forward].
+ * Random stream of a layer in a call; see Note [Random numbers of a forward].
  *
- * @param purpose tells apart what one layer draws
- * @throws {ArgumentError} if the call was not told which samples it is given
+ * @param purpose distinguishes the streams of one layer
+ * @throws {ArgumentError} if the call was not given the numbers of its samples
  */
 export function streamOf(layer: Module, purpose: string, context: RandomContext | undefined): SampleStream {
   const { fqn = "" } = layer;
@@ -102,12 +102,12 @@ export function dropoutOf(p: number = 0): Dropout | undefined {
   return p === 0 ? undefined : new Dropout(p);
 }
 
-/** What a layer of {@link dropoutOf} leaves of x. */
+/** Applies a layer of {@link dropoutOf} to x. */
 export function dropOut(dropout: Dropout | undefined, x: Tensor, context: RandomContext | undefined): Tensor {
   return dropout === undefined ? x : dropout.call(x, context);
 }
 
-/** What an attention drops of its probabilities in a call; undefined where that is nothing. */
+/** Dropout of an attention's probabilities in a call; undefined if there is none. */
 export function attentionDropout(layer: Module, p: number = 0, context: RandomContext): DropoutAttrs | undefined {
   if (p === 0 || !layer.training) return undefined;
   return { p, ...streamOf(layer, "attention dropout", context) };

@@ -22,7 +22,7 @@ import { type Activation, gate } from "./feed_forward.ts";
 import { Module } from "./module.ts";
 import type { Routing } from "./router.ts";
 
-/** What experts are made of. */
+/** Sizes and options of experts. */
 export interface ExpertsOptions {
   readonly hiddenSize: number;
   readonly numExperts: number;
@@ -30,11 +30,11 @@ export interface ExpertsOptions {
   readonly intermediateSize: number;
   /** The activation of gates that all come before all ups, or how gates and ups that come in turn are clamped. */
   readonly activation: Activation | ClampedSwigluAttrs;
-  /** How weights begin; biases begin as zeros. */
+  /** Initialization of weights; biases are zeros. */
   readonly init: Init;
-  /** How weights lie. @default `outIn` */
+  /** Layout of the weights. @default `outIn` */
   readonly layout?: WeightLayout;
-  /** Whether projections have biases. @default false */
+  /** True if projections have biases. @default false */
   readonly bias?: boolean;
 }
 

@@ -36,18 +36,18 @@ export function gate(activation: Activation, gates: Tensor, ups: Tensor): Tensor
   return activation === "silu" ? swiglu(gates, ups) : activate(activation, gates).mul(ups);
 }
 
-/** What a feed-forward layer is made of. */
+/** Sizes and options of a feed-forward layer. */
 export interface FeedForwardOptions {
   readonly hiddenSize: number;
   readonly intermediateSize: number;
   readonly activation: Activation;
-  /** How weights begin; biases begin as zeros. */
+  /** Initialization of weights; biases are zeros. */
   readonly init: Init;
-  /** How the weight of the output begins. @default as the others */
+  /** Initialization of the output's weight. @default `init` */
   readonly outInit?: Init;
-  /** Whether all projections have a bias. @default false */
+  /** True if all projections have a bias. @default false */
   readonly bias?: boolean;
-  /** How the weights lie. @default `outIn` */
+  /** Layout of the weights. @default `outIn` */
   readonly layout?: WeightLayout;
   /** Names of the fields. */
   readonly names?: Names;

@@ -6,6 +6,7 @@
 import { ArgumentError, ShapeError } from "../errors.ts";
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
 import { causalConvOp } from "../ops/conv.ts";
+import { requireList, requireTensor } from "../ops/check.ts";
 import { swigluOp } from "../ops/elementwise.ts";
 import { type GatedDeltaAttrs, gatedDeltaOp } from "../ops/gated_delta.ts";
 import { catOp } from "../ops/join.ts";
@@ -64,7 +65,10 @@ export function stack(tensors: readonly Tensor[], dim: number = 0): Tensor {
   return stacked;
 }
 
-function firstOf(op: string, [first]: readonly Tensor[]): Tensor {
+function firstOf(op: string, tensors: readonly Tensor[]): Tensor {
+  requireList(op, tensors, "a list of tensors");
+  for (const given of tensors) requireTensor(op, given);
+  const [first] = tensors;
   if (first === undefined) throw new ArgumentError(`Cannot apply '${op}' to no tensors: give at least one`);
   return first;
 }
@@ -89,13 +93,14 @@ export function where(condition: Tensor, a: Tensor | number, b: Tensor | number)
   if (typeof like === "number") {
     throw new ArgumentError("Cannot apply 'where' to two numbers: make one of them a tensor, which says the dtype");
   }
+  for (const given of [a, b]) if (typeof given !== "number") requireTensor("where", given, "a tensor or a number");
   const made = (value: Tensor | number): Tensor => typeof value === "number" ? scalar(like, value, "where") : value;
   const chosen = applyOne(whereOp, [condition, made(a), made(b)], undefined);
   frame.keep(chosen);
   return chosen;
 }
 
-/** How the losses of elements become one: their mean, their sum, or not at all. */
+/** Reduction of the elements' losses: their mean, their sum, or none. */
 export type Reduction = "mean" | "sum" | "none";
 
 function lossOf(
@@ -105,6 +110,7 @@ function lossOf(
   reduction: Reduction,
   losses: (input: Tensor, target: Tensor) => Tensor,
 ): Tensor {
+  for (const given of [input, target]) requireTensor(op, given);
   if (!sameShape(input.shape, target.shape)) {
     throw new ShapeError(op, "input and target must have one shape", input.shape, target.shape);
   }
@@ -176,10 +182,9 @@ export function attention(
 }
 
 /**
- * Turns the heads of x [batch, seq, n * headDim] by the tables' angles. Without `positions` they are 0, 1, …
+ * Rotates the heads of x [batch, seq, n * headDim] by the tables' angles. Without `positions` they are 0, 1, …
  *
- * @param options which elements of a head are turned, and which with which; by default the first, those of the first half with
- * those of the second
+ * @param options the rotated elements of a head, and their pairs; by default from element 0 on, the first half with the second
  */
 export function rope(
   x: Tensor,
@@ -195,8 +200,8 @@ export function rope(
 }
 
 /**
- * Each channel's sum of its own and its `width - 1` earlier values by its weights: x [batch, seq, channels], weight
- * [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d`.
+ * Each channel's sum of its own and its `width - 1` earlier values, times its weights: x [batch, seq, channels], weight
+ * [channels, 1, width] (PyTorch's depthwise `Conv1d`).
  */
 export function causalConv(x: Tensor, weight: Tensor): Tensor {
   return applyOne(causalConvOp, [x, weight], undefined);

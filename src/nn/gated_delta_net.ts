@@ -25,7 +25,7 @@ import { RenamedModule } from "./renamed.ts";
 /** Added to the sum of squares of a query or key. */
 const L2_EPS = 1e-6;
 
-/** What the layer is made of. */
+/** Sizes and options of the layer. */
 export interface GatedDeltaNetOptions {
   readonly hiddenSize: number;
   /** Heads of queries and keys: a divisor of `valueHeads`. */
@@ -39,16 +39,16 @@ export interface GatedDeltaNetOptions {
   readonly activation: Activation;
   /** Epsilon of the gated norm. */
   readonly eps: number;
-  /** How weights begin. */
+  /** Initialization of weights. */
   readonly init: Init;
   /**
-   * Which projections there are: of queries, keys and values together, of gates, of betas and of decays; or two, whose rows are
-   * grouped by key heads, of the first two and of the others. @default separate
+   * The projections. `separate`: of queries, keys and values together, of gates, of betas and of decays. `grouped`: two, whose
+   * rows are grouped by key heads, one of queries, keys, values and gates, and one of betas and decays. @default separate
    */
   readonly projections?: "separate" | "grouped";
 }
 
-/** What the projections give: queries, keys and values one behind the other, gates, and a beta and a decay a head. */
+/** Output of the projections: queries, keys and values joined; gates; a beta and a decay for each head. */
 type Projected = readonly [mixed: Tensor, gate: Tensor, beta: Tensor, decay: Tensor];
 
 /** Gated DeltaNet. */

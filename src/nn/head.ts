@@ -14,7 +14,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { linearCrossEntropy } from "./functional.ts";
 import { Module } from "./module.ts";
 
-/** What a head gives. */
+/** Output of a head. */
 export interface HeadOutput {
   /** Scores of the next token [batch, seq or `logitsToKeep`, vocab]; without labels only, since the loss never holds all of them. */
   readonly logits?: Tensor;
@@ -23,7 +23,10 @@ export interface HeadOutput {
    * scalar; with labels only.
    */
   readonly loss?: Tensor;
-  /** What is least when routers give all experts as much, a float32 scalar; where the config asks for `output_router_logits` only. */
+  /**
+   * The balancing loss of the routers, a float32 scalar, least if all experts get equal weight; only if the config asks for
+   * `output_router_logits`.
+   */
   readonly auxLoss?: Tensor;
 }
 
@@ -36,7 +39,7 @@ export class LanguageModelHead extends Module<
   /** [vocab], zeros at first, if there is one. */
   readonly bias: Parameter | undefined;
 
-  /** @param weight how a weight of its own begins, or the input embedding's weight, to which it is tied */
+  /** @param weight initialization of its own weight, or the input embedding's weight, to which it is tied */
   constructor(
     device: Device,
     hiddenSize: number,

@@ -27,7 +27,7 @@ const KEY_EPS = 1e-6;
 /** The score of a key that a query cannot see: float32's lowest. */
 const UNSEEN = -3.4028234663852886e38;
 
-/** What an indexer is made of. */
+/** Sizes and options of an indexer. */
 export interface IndexerOptions {
   readonly numHeads: number;
   /** Elements of a head, of which the first are turned. */

@@ -12,8 +12,8 @@ import { writeParameters } from "../tensor/write.ts";
 import type { Module } from "./module.ts";
 
 /**
- * Initializes every parameter below `root` as its `init` says, on this rank only what it owns, and every buffer. Every rank
- * must call it.
+ * Initializes every parameter below `root` by its `init`, on each rank only its own shards, and every buffer. Every rank must
+ * call it.
  *
  * @param seed a non-negative integer
  */

@@ -20,7 +20,7 @@ import { RMSNorm } from "./norm.ts";
 import type { ContextOutput } from "./pre_norm_block.ts";
 import type { RotaryTables } from "./rotary.ts";
 
-/** Epsilon of the norms of latent rows, whatever the model's other norms have. */
+/** Epsilon of the norms of latent rows, independent of the model's other norms. */
 const LATENT_EPS = 1e-6;
 
 /**
@@ -33,7 +33,7 @@ export type KeySelection =
   | { readonly type: "indexer"; readonly indexer: IndexerOptions; readonly isShared: boolean }
   | { readonly type: "shared" };
 
-/** What a latent attention is made of. */
+/** Sizes and options of a latent attention. */
 export interface LatentAttentionOptions {
   readonly hiddenSize: number;
   readonly numHeads: number;
@@ -50,13 +50,13 @@ export interface LatentAttentionOptions {
   /** Factor on q·k. */
   readonly scale: number;
   readonly rotary: RotaryTables;
-  /** Whether neighbors are turned together, instead of elements of the first half with those of the second. */
+  /** True if rotary embedding pairs neighbours, instead of elements of the first half with those of the second. */
   readonly interleaved: boolean;
   /** Selects the keys that each query attends to. @default every query attends to all keys up to its own position */
   readonly keySelection?: KeySelection;
-  /** How weights begin; biases begin as zeros. */
+  /** Initialization of weights; biases are zeros. */
   readonly init: Init;
-  /** Whether the projections to latent rows, and that of the output, have a bias. */
+  /** True if the projections to latent rows and of the output have a bias. */
   readonly bias: boolean;
   /** Probability that a token does not hear another one in training. @default 0 */
   readonly attentionDropout?: number;

@@ -12,9 +12,12 @@ import { type HookHandle, Module } from "./module.ts";
 
 /** Options of a linear layer. */
 export interface LinearOptions {
-  /** Whether the layer adds a bias. @default true */
+  /** True if the layer adds a bias. @default true */
   readonly bias?: boolean;
-  /** How the weight lies: `outIn` is [outFeatures, inFeatures], `inOut` that of transformers' `Conv1D`. @default `outIn` */
+  /**
+   * Layout of the weight: `outIn` is [outFeatures, inFeatures]; `inOut` is [inFeatures, outFeatures], as in transformers'
+   * `Conv1D`. @default `outIn`
+   */
   readonly layout?: WeightLayout;
   /** Initial values of the weight. @default PyTorch's uniform in ±1/√inFeatures */
   readonly init?: Init;

@@ -14,17 +14,16 @@ import type { FeedForwardOutput } from "./pre_norm_block.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
 import { Router, type RouterOptions } from "./router.ts";
 
-/** What a mixture is made of: a router, experts, and one that all tokens go to by choice. */
+/** Options of a mixture: a router, experts, and perhaps an expert for all tokens. */
 export interface MixtureOptions extends ExpertsOptions {
   readonly router: Omit<RouterOptions, "hiddenSize" | "numExperts" | "init">;
-  /** An expert for all tokens, weighted by the sigmoid of a layer of its own where it is gated. @default none */
+  /** An expert for all tokens; if it is gated, the sigmoid of a separate layer is its weight. @default none */
   readonly shared?: Omit<FeedForwardOptions, "hiddenSize" | "init"> & { readonly gated: boolean };
   /**
-   * What hidden states are multiplied by in training, one behind the other: numbers in (1 - noise, 1 + noise) for each of these
-   * noises. @default none
+   * Noises by which hidden states are multiplied in training, in turn: random numbers in (1 - noise, 1 + noise). @default none
    */
   readonly jitters?: readonly number[];
-  /** Whether logits of the router are given, for the loss that balances it. @default false */
+  /** True if the mixture returns the router's logits, for the balancing loss. @default false */
   readonly outputRouterLogits?: boolean;
   /** Names of the fields. */
   readonly names?: Names;

@@ -1,7 +1,7 @@
 /**
- * Modules: a tree of named parameters with a forward. Fields that hold modules, parameters or buffers are the tree; their names,
- * in snake_case, are the FQNs, which are Hugging Face's. Calling a module runs its hooks and frees what its forward made,
- * except what it returns and what the backward needs.
+ * Modules: a tree of named parameters with a forward. Fields that hold modules, parameters or buffers form the tree; their names,
+ * in snake_case, are the FQNs, which are Hugging Face's. Calling a module calls its hooks, and frees the tensors of its forward
+ * except its results and those that the backward needs.
  *
  * @module
  */
@@ -18,9 +18,9 @@ import { mapTensors, partsIn, tensorsIn } from "./tree.ts";
 export type HookHandle = () => void;
 
 /**
- * Runs before a forward. What it returns runs when that forward has ended: with `failed` false before the forward hooks, and with true
- * when the forward has thrown. It runs once more, with true, when what comes after the forward has thrown: a forward hook, or the
- * cast of the result.
+ * Called before a forward. The function that it returns is called when that forward has ended: with `failed` false before the
+ * forward hooks, or with true if the forward has thrown. It is called once more, with true, if a forward hook or the cast of the
+ * result throws.
  */
 export type ForwardPreHook = (args: readonly unknown[]) => void | ((failed: boolean) => void);
 
@@ -30,11 +30,11 @@ export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
 /** Runs a module's forward, or does what comes to the same. */
 export type ForwardWrapper = <Args extends readonly unknown[], Out>(forward: (...args: Args) => Out, args: Args) => Out;
 
-/** What floats become on their way into a module and out of it; undefined leaves them as they are. */
+/** dtypes to which floats are cast on their way into a module and out of it; undefined leaves them unchanged. */
 export interface BoundaryDtypes {
-  /** Dtype of what the module is given. */
+  /** dtype of the module's inputs. */
   readonly inputs: DType | undefined;
-  /** Dtype of what the module gives. */
+  /** dtype of the module's outputs. */
   readonly outputs: DType | undefined;
 }
 
@@ -49,7 +49,7 @@ function castFloats<T>(value: T, dtype: DType | undefined): T {
 }
 
 /**
- * What a module's tree is made of.
+ * A member of a module's tree.
  *
  * @internal
  */
@@ -72,7 +72,9 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   #training = true;
   #fqn: string | undefined;
 
-  /** What the module computes. Callers use {@link call} instead, `model.call(x)`, which also gathers, hooks and frees. */
+  /**
+   * Computes the module's output. Callers use {@link call} instead, `model.call(x)`, which also gathers, calls hooks and frees.
+   */
   abstract forward(...args: Args): Out;
 
   /**
@@ -139,9 +141,9 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   }
 
   /**
-   * Has `wrapper` run each forward, inside the hooks. Used by activation checkpointing.
+   * Makes `wrapper` call each forward, inside the hooks. Used by activation checkpointing.
    *
-   * @throws {ArgumentError} if it has one
+   * @throws {ArgumentError} if the module has a wrapper
    */
   wrapForward(wrapper: ForwardWrapper): HookHandle {
     if (this.#wrapper !== undefined) {
@@ -152,7 +154,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     return () => void (this.#wrapper = undefined);
   }
 
-  /** Whether the module is being trained, and not evaluated. */
+  /** True if the module is in training mode, false in evaluation mode. */
   get training(): boolean {
     return this.#training;
   }
@@ -238,8 +240,8 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   }
 
   /**
-   * Names the tree, unless all its parameters have names. A part of a model that was named as a whole keeps the
-   * model's names, so that first values and checkpoints do not depend on which module is asked.
+   * Names the tree, unless all its parameters have names. A part of a model that was named keeps the model's names, so initial
+   * values and checkpoints do not depend on the module that is asked.
    */
   ensureNames(): void {
     for (const parameter of this.parameters()) if (!parameter.named) return this.nameTree();

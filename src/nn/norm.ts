@@ -15,7 +15,7 @@ const ONES = { kind: "constant", value: 1 } as const;
 
 /** Options of an RMSNorm. */
 export interface RMSNormOptions {
-  /** Whether the weight is what is added to 1; it is zeros at first then. @default false */
+  /** True if the factor is 1 plus the weight, which is initially zeros. @default false */
   readonly zeroCentered?: boolean;
 }
 

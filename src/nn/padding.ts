@@ -1,5 +1,5 @@
 /**
- * What keeps layers without attention from seeing padding.
+ * Masking of padding for layers without attention.
  *
  * @module
  */

@@ -6,7 +6,7 @@
 import type { Device } from "../device/device.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** How many rows a table for `needed` positions gets: with room, as a text that is generated grows token by token. */
+/** Number of rows of a table for `needed` positions: with room, as a generated text grows token by token. */
 export function rowsFor(needed: number, maxPositions: number): number {
   return Math.max(needed, Math.min(maxPositions, 2 ** Math.ceil(Math.log2(needed))));
 }
@@ -24,7 +24,7 @@ export class PositionRows<T extends readonly Tensor[]> implements Disposable {
     this.#tables = tables;
   }
 
-  /** The tables, to be read by what is enqueued now; where that is captured, as long as its graph is there. */
+  /** The tables, for work that is enqueued now; if that is captured, they stay as long as its graph. */
   read({ graphs }: Device): T {
     if (graphs?.isCapturing === true) {
       this.#reads++;

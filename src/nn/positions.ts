@@ -25,7 +25,7 @@ export class PositionNumbers {
     const device = this.#device;
     let made = this.#made;
     if (made === undefined || made.rows < start + count) {
-      this.#made = undefined; // where memory runs out, the next call makes new ones
+      this.#made = undefined; // if memory runs out, the next call makes new ones
       made?.[Symbol.dispose]();
       const rows = rowsFor(start + count, this.#maxPositions);
       const numbers = Tensor.empty(device, [rows], int32, "positions");

@@ -23,7 +23,7 @@ export type ContextOutput = Tensor | Selected;
 /** The token mixer of a block: an attention, a convolution or a recurrence over the sequence. */
 export type ContextLayer = Module<[x: Tensor, context: LayerContext], ContextOutput>;
 
-/** Output of a feed-forward whose router is to be balanced. */
+/** Output of a feed-forward with a router that is balanced. */
 export interface Routed {
   /** [batch, seq, hidden] */
   readonly hidden: Tensor;
@@ -40,7 +40,7 @@ export type BlockOutput = Tensor | (Pick<Routed, "hidden"> & Partial<Routed> & P
 /** A block of a decoder. */
 export type Block = Module<[x: Tensor, context: LayerContext], BlockOutput>;
 
-/** What a block is made of. */
+/** Parts of a block. */
 export interface PreNormParts {
   readonly selfAttn: ContextLayer;
   readonly mlp: Module<[x: Tensor, context?: LayerContext], FeedForwardOutput>;
@@ -48,9 +48,9 @@ export interface PreNormParts {
   readonly inputLayernorm: Layer | undefined;
   /** Before the feed-forward. */
   readonly postAttentionLayernorm: Layer;
-  /** Probability that an element of what the mixer of tokens gives becomes zero in training. @default 0 */
+  /** Dropout probability of the token mixer's output in training. @default 0 */
   readonly attnDropout?: number;
-  /** The same of what the feed-forward gives. @default 0 */
+  /** Dropout probability of the feed-forward's output in training. @default 0 */
   readonly mlpDropout?: number;
   /** Names of the fields. */
   readonly names?: Names;

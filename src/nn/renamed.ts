@@ -8,7 +8,7 @@ import { Module } from "./module.ts";
 /** Names of fields in FQNs, where they are not the field's in snake_case. */
 export type Names = Readonly<Record<string, string>>;
 
-/** A module whose fields are named as it is told. */
+/** A module with configurable field names. */
 export abstract class RenamedModule<Args extends readonly unknown[], Out> extends Module<Args, Out> {
   readonly #names: Names;
 

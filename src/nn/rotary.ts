@@ -33,7 +33,7 @@ export type RopeScaling =
     /** Turns within the original positions beyond which a frequency stays, and below which it is divided by the factor. */
     readonly betaFast: number;
     readonly betaSlow: number;
-    /** Whether the dims between which frequencies change are whole ones. */
+    /** True if the bounds of the dims where frequencies change are rounded to integers. */
     readonly truncate: boolean;
     readonly originalMaxPositions: number;
   }
@@ -44,13 +44,13 @@ export type RopeScaling =
     /** Factor on cosines and sines, and that in long texts. @default follows from the other factors */
     readonly attentionFactor: number | undefined;
     readonly longAttentionFactor: number | undefined;
-    /** What each frequency is divided by, in texts of up to the original positions, and in longer ones. */
+    /** Divisors of the frequencies, in texts of up to the original positions, and in longer ones. */
     readonly shortFactors: readonly number[];
     readonly longFactors: readonly number[];
     readonly originalMaxPositions: number;
   };
 
-/** What decides the angles. */
+/** Sizes and options of a rotary embedding. */
 export interface RotaryOptions {
   /** Elements of a head that are turned: even. */
   readonly dim: number;
@@ -63,14 +63,14 @@ export interface RotaryOptions {
 
 const f = Math.fround;
 
-/** Whether a text of so many positions is turned by other angles than a short one. */
+/** True if a text of `positions` positions has other angles than a short one. */
 function isLong({ scaling }: RotaryOptions, positions: number): boolean {
   return scaling.type === "longrope" && positions > scaling.originalMaxPositions;
 }
 
 /**
- * Inverse frequencies [dim / 2] for a text of so many positions, rescaled (transformers `modeling_rope_utils.py`). Each step is
- * rounded to float32 as there: a position in the thousands multiplies what a frequency is off by.
+ * Inverse frequencies [dim / 2] for a text of `positions` positions, rescaled (transformers `modeling_rope_utils.py`). Each step
+ * is rounded to float32 as there: a position in the thousands multiplies the error of a frequency.
  */
 export function inverseFrequencies(
   { math }: Device,
@@ -130,7 +130,7 @@ function mscaleOf(factor: number, mscale: number, log: (x: number) => number): n
   return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/** What latent attention multiplies both its queries and its keys by. */
+/** Factor of queries and keys in latent attention. */
 export function yarnScale(scaling: RopeScaling): number {
   if (scaling.type !== "yarn" || !scaling.mscaleAllDim) return 1;
   return mscaleOf(scaling.factor, scaling.mscaleAllDim, Math.log);
@@ -197,7 +197,7 @@ export class RotaryTables {
     const { dim, maxPositions, scaling } = this.#options;
     let made = this.#tables.get(long);
     if (made === undefined || made.rows < positions) {
-      this.#tables.delete(long); // where memory runs out, the next call makes new ones
+      this.#tables.delete(long); // if memory runs out, the next call makes new ones
       made?.[Symbol.dispose]();
       const rows = rowsFor(positions, maxPositions);
       using taken = new DisposableStack();

@@ -19,37 +19,39 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { type RandomContext, sampleUniform, streamOf } from "./dropout.ts";
 import { Module } from "./module.ts";
 
-/** Which experts each token goes to. */
+/** The experts of each token. */
 export interface Routing {
-  /** What each expert's output is multiplied by, float32 [rows, topK]. */
+  /** Weights of the experts' outputs, float32 [rows, topK]. */
   readonly weights: Tensor;
   /** Numbers of experts, int32 [rows, topK]. */
   readonly experts: Tensor;
 }
 
-/** How a router is made; see {@link RouteAttrs}. */
+/** Sizes and options of a router; see {@link RouteAttrs}. */
 export interface RouterOptions {
   readonly hiddenSize: number;
   readonly numExperts: number;
   /** Experts of each token. */
   readonly topK: number;
-  /** How the weight begins; a bias begins as zeros. */
+  /** Initialization of the weight; a bias is zeros. */
   readonly init: Init;
-  /** What becomes of the logits. @default `softmax` */
+  /** Scores of the logits. @default `softmax` */
   readonly scoring?: RouteAttrs["scoring"];
-  /** Whether the weights of a token are divided by their sum. @default false */
+  /** True if the weights of a token are divided by their sum. @default false */
   readonly normalize?: boolean;
-  /** What weights are multiplied by. @default 1 */
+  /** Factor of the weights. @default 1 */
   readonly scale?: number;
   /** Only experts of some groups are candidates. @default all are */
   readonly groups?: Pick<RouteAttrs, "groups" | "topGroups" | "groupBest"> | undefined;
-  /** How far behind the best an expert may be, for `sparseMixer`. @default 0 */
+  /** Largest distance of an expert from the best, for `sparseMixer`. @default 0 */
   readonly jitter?: number;
-  /** Whether logits have a bias. @default false */
+  /** True if logits have a bias. @default false */
   readonly bias?: boolean;
-  /** Whether a buffer `e_score_correction_bias` is added to scores where experts are chosen, and not to weights. @default false */
+  /**
+   * True if a buffer `e_score_correction_bias` is added to scores for the choice of experts, but not to weights. @default false
+   */
   readonly correctionBias?: boolean;
-  /** Whether logits are computed in float32 whatever the dtype. @default false */
+  /** True if logits are computed in float32 in all precisions. @default false */
   readonly float32Logits?: boolean;
 }
 

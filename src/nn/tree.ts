@@ -1,7 +1,6 @@
 /**
- * What counts as inside a value: the modules and parameters in a module's fields, the tensors in what a forward takes and
- * gives. Arrays and plain objects are looked into, to any depth; what lies in anything else would be lost without a word,
- * so it is refused by name.
+ * Search inside values: the modules and parameters in a module's fields, and the tensors in a forward's inputs and outputs.
+ * Arrays and plain objects are searched to any depth; parts in any other value would be lost silently, so it is refused by name.
  *
  * @module
  */
@@ -16,7 +15,7 @@ function isRecord(value: object): boolean {
 /**
  * The parts in a field's value, by name.
  *
- * @param isPart whether a value is a part of a module's tree
+ * @param isPart true for parts of a module's tree
  * @throws {ArgumentError} for a Map, a Set or an object of a class that holds parts
  */
 export function* partsIn<P extends object>(

@@ -15,36 +15,36 @@ import type { ComputeOp } from "./op.ts";
 
 const MAX_HEAD_DIM = KERNELS.attention.values.headDim.atMost;
 
-/** Heads and switches of an attention. */
+/** Heads and options of an attention. */
 export interface AttentionAttrs {
   /** Heads of the queries. */
   readonly heads: number;
   /** A divisor of `heads` (grouped-query attention). */
   readonly kvHeads: number;
-  /** Whether a query sees only keys up to its own position. */
+  /** True if a query sees only keys up to its own position. */
   readonly causal: boolean;
   /** Factor on q·k; usually 1 / √headDim. */
   readonly scale: number;
-  /** Keys that a query of a causal attention sees: its own and those right before. @default all */
+  /** Number of keys that a query of a causal attention sees, up to its own. @default all */
   readonly window?: number | undefined;
   /**
-   * Whether the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is zero.
-   * @default false
+   * True if the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is
+   * zero. @default false
    */
   readonly sinks?: boolean | undefined;
-  /** Which probabilities become zero, behind the softmax. @default none */
+  /** Dropout of probabilities, after the softmax. @default none */
   readonly dropout?: DropoutAttrs | undefined;
 }
 
-/** To the kernel, a probability of 0 drops nothing. */
+/** For the kernel, a probability of 0 drops nothing. */
 const NO_DROPOUT: DropoutAttrs = { p: 0, key: 0, sample: 0 };
 
-/** The arguments that both directions share. */
+/** Arguments of both directions. */
 function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | undefined, attrs: AttentionAttrs) {
   const [batch, seqQ, strideQ] = threeSizes("attention", q.shape);
   const [, seqK, strideK] = threeSizes("attention", k.shape);
   const [, , strideV] = threeSizes("attention", v.shape);
-  // To the kernel, a window of 0 is none.
+  // For the kernel, a window of 0 is none.
   const window = attrs.window ?? 0;
   const { sinks: _, dropout = NO_DROPOUT, ...options } = attrs;
   const dims = { headDim: strideQ / attrs.heads, valueDim: strideV / attrs.kvHeads };
@@ -53,12 +53,11 @@ function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | 
   return { dtype: q.dtype, ...options, ...dropout, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
 }
 
-/** Which of the inputs is the key mask, and which are the sinks. */
+/** Indices of the key mask and the sinks among the inputs. */
 function optionalInputs(inputs: number, { sinks = false }: AttentionAttrs) {
   return { mask: inputs > (sinks ? 4 : 3) ? 3 : undefined, sinks: sinks ? inputs - 1 : undefined };
 }
 
-/** Sizes of the output, for the kernels of sinks. */
 function sinkSizes({ shape, dtype }: Tensor, { heads }: AttentionAttrs) {
   const [batch, seq, width] = threeSizes("attention", shape);
   return { dtype, batch, seq, heads, headDim: width / heads };

@@ -1,11 +1,34 @@
 /**
- * Checks that the `infer` of several ops have in common.
+ * Checks that the `infer` functions of several ops share.
  *
  * @module
  */
 import type { DType } from "../dtype.ts";
-import { DTypeError } from "../errors.ts";
+import { ArgumentError, DTypeError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
+
+/**
+ * Refuses what is no tensor, which code without types may give.
+ *
+ * @param expected what else may stand there
+ * @throws {ArgumentError} with the value
+ */
+export function requireTensor(op: string, value: unknown, expected: string = "a tensor"): void {
+  if (typeof value === "object" && value !== null && "requireAlive" in value) return;
+  throw new ArgumentError(`Cannot apply '${op}' to ${valueText(value)}: expected ${expected}`);
+}
+
+/**
+ * Refuses what is no list of numbers, which code without types may give.
+ *
+ * @param expected what stands there
+ * @throws {ArgumentError} with the value
+ */
+export function requireList(op: string, value: unknown, expected: string): void {
+  if (Array.isArray(value)) return;
+  throw new ArgumentError(`Cannot apply '${op}' with ${valueText(value)}: expected ${expected}`);
+}
 
 /**
  * Checks that a dtype is among those of some names.

@@ -14,7 +14,7 @@ import type { ComputeOp } from "./op.ts";
 
 const MAX_WIDTH = KERNELS.causalConv.values.width.atMost;
 
-/** The arguments that both directions share. */
+/** Arguments of both directions. */
 function common(x: Tensor, w: Tensor) {
   const [batch, seq, channels] = threeSizes("causalConv", x.shape);
   const [, , width] = threeSizes("causalConv", w.shape);
@@ -22,8 +22,8 @@ function common(x: Tensor, w: Tensor) {
 }
 
 /**
- * x [batch, seq, channels], weight [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d` → the same shape: each
- * channel's sum of its own and its `width - 1` earlier values by its weights.
+ * x [batch, seq, channels], weight [channels, 1, width] (PyTorch's depthwise `Conv1d`) → [batch, seq, channels]: each channel's
+ * sum of its own and its `width - 1` earlier values, times its weights.
  */
 export const causalConvOp: ComputeOp<undefined> = {
   name: "causalConv",

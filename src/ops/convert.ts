@@ -1,5 +1,5 @@
 /**
- * Moving elements between dtypes and layouts.
+ * Copies of elements between dtypes and layouts.
  *
  * @module
  */
@@ -22,8 +22,8 @@ export function copyElements(dst: Tensor, src: Tensor): void {
 }
 
 /**
- * Lets `launch` write the gradient of input i in float32, as some kernels do whatever the dtype of what it belongs to, and
- * converts it afterwards where its place is narrower.
+ * Lets `launch` write the gradient of input i in float32, as some kernels do for all dtypes, and casts it if its destination is
+ * narrower.
  */
 export function writeFloat32<A>(call: BackwardCall<A>, i: number, launch: (out: DevicePtr) => void): void {
   const out = call.out(i);
@@ -47,7 +47,7 @@ export const castToIntOp: ComputeOp<DType> = {
   },
 };
 
-/** The values in the float dtype given; the gradient goes back in the input's. */
+/** The values in the given float dtype; the gradient is cast back to the input's dtype. */
 export const castOp: ComputeOp<DType> = {
   ...castToIntOp,
   backward: (call) => {

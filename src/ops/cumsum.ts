@@ -1,5 +1,5 @@
 /**
- * Sums along the last dim up to each place.
+ * Cumulative sums along the last dim.
  *
  * @module
  */
@@ -13,7 +13,7 @@ function sumRows(context: OpContext, dst: Tensor, src: Tensor, reverse: boolean)
   kernels.cumsum({ dtype: dst.dtype, ...matrixOf(dst), reverse, dst: dst.ptr, src: context.dense(src).ptr });
 }
 
-/** x [.., cols] → sums of the first elements of each row, as many as there are up to that place. */
+/** x [.., cols] → [.., cols]: the sum of each row's elements up to each column. */
 export const cumsumOp: ComputeOp<undefined> = {
   name: "cumsum",
   infer: (inputs) => {

@@ -1,34 +1,36 @@
 /**
- * Dropout (Srivastava et al. 2014), whose mask is computed anew in the backward instead of kept.
+ * Dropout (Srivastava et al. 2014), whose mask the backward computes again instead of keeping it.
  *
  * @module
  */
 import { at } from "../at.ts";
 import type { DevicePtr } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import { numelOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 import { floatInput } from "./check.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 
-/** Where random numbers of samples come from: the same for a sample whatever batch it lies in. */
+/** Source of random numbers of samples: the same for a sample in any batch. */
 export interface SampleStream {
   /** The stream's key, from `keyOf`. */
   readonly key: number;
-  /** Number of the batch's first sample; the others follow it. */
+  /** Number of the batch's first sample; the others are consecutive. */
   readonly sample: number;
 }
 
-/** What is dropped. */
+/** Probability and random numbers of a dropout. */
 export interface DropoutAttrs extends SampleStream {
   /** Probability that an element becomes zero; the others are divided by `1 - p`. */
   readonly p: number;
 }
 
-/** Refuses what is no probability. */
+/** Refuses a `p` that is not a probability. */
 export function requireProbability(p: number): number {
-  if (p >= 0 && p <= 1) return p;
-  throw new ArgumentError(`Cannot drop out with p ${p}: it must be a probability, from 0 to 1`);
+  if (isWithin(p, 0, 1)) return p;
+  throw new ArgumentError(`Cannot drop out with p ${valueText(p)}: it must be a probability, from 0 to 1`);
 }
 
 function drop({ device }: OpContext, { shape, dtype, ptr: x }: Tensor, y: DevicePtr, attrs: DropoutAttrs): void {

@@ -1,5 +1,5 @@
 /**
- * Element-wise functions of one and of two values.
+ * Element-wise functions of one or two values.
  *
  * @module
  */
@@ -54,14 +54,14 @@ export function combineInto(context: OpContext, op: BinaryOp, result: Tensor, a:
   context.device.kernels.binary({ dtype: a.dtype, op, shape, ...strides, dst: result.ptr, a: a.ptr, b: b.ptr });
 }
 
-/** A mask of the shape of dy: where `op(a, b)` holds. */
+/** A mask of dy's shape: 1 where `op(a, b)` holds. */
 function maskOf(call: BackwardCall<undefined>, op: CompareOp, { shape }: Tensor, a: Tensor, b: Tensor): Tensor {
   const mask = call.empty(shape, uint8);
   compareInto(call, op, mask, a, b);
   return mask;
 }
 
-/** Gradients of maximum and minimum: halves where both are equal, else all to the one that was taken, or to both of NaN. */
+/** Gradients of maximum and minimum: half to each where both are equal, else all to the taken one; to both where one is NaN. */
 function extremeGradients(
   op: "maximum" | "minimum",
   call: BackwardCall<undefined>,
@@ -93,7 +93,7 @@ function mapped(context: OpContext, op: UnaryOp, x: Tensor, p0: number = 0): Ten
   return result;
 }
 
-/** Gradients of `a^b`; 0 where the power is constant, though its factors may be infinite there: at b = 0, and of 0 by b. */
+/** Gradients of `a^b`; 0 where the power is constant although its factors may be infinite: of a at b = 0, and of b at a = 0. */
 function powGradients(call: BackwardCall<undefined>, dy: Tensor): [Tensor | undefined, Tensor | undefined] {
   const [a, b] = [call.saved(0), call.saved(1)];
   const zero = zeroOf(call, dy);
@@ -120,7 +120,7 @@ function powGradients(call: BackwardCall<undefined>, dy: Tensor): [Tensor | unde
   return [call.needs(0) ? da() : undefined, call.needs(1) ? db() : undefined];
 }
 
-/** Gradients of both arguments, of the output's shape. */
+/** Gradients of both arguments, in the output's shape. */
 function gradients(op: BinaryOp, call: BackwardCall<undefined>): [Tensor | undefined, Tensor | undefined] {
   const dy = call.grad(0);
   const [needsA, needsB] = [call.needs(0), call.needs(1)];

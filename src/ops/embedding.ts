@@ -1,5 +1,5 @@
 /**
- * Rows of a table by token id, and the scatter-add that is its gradient.
+ * Rows of a table by token id, and their gradient, a scatter-add.
  *
  * @module
  */
@@ -10,9 +10,8 @@ import { twoSizes } from "../shape.ts";
 import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
 
-/** Options of an embedding. */
 export interface EmbeddingAttrs {
-  /** The row that gets no gradient from lookups, or -1. */
+  /** The row that gets no gradient from lookups; -1 for none. */
   readonly paddingIdx: number;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Tokens to experts and back. Rows are pairs of a token and one of its experts, sorted by expert. Where each expert's
- * rows end is a number in device memory, so that no shape and no call depends on the routing.
+ * Tokens to experts and back. Rows are pairs of a token and one of its experts, sorted by expert. The ends of experts' rows lie
+ * in device memory, so no shape and no call depends on the routing.
  *
  * @module
  */
@@ -14,10 +14,10 @@ import { castTo, writeFloat32 } from "./convert.ts";
 import type { WeightLayout } from "./matmul.ts";
 import type { ComputeOp } from "./op.ts";
 
-/** Most pairs of a call: int32 holds their places. */
+/** Largest number of pairs of a call: int32 holds their places. */
 const MOST_PAIRS = 2 ** 31 - 1;
 
-/** experts int32 [rows, topK] → the place of each pair int32 [rows, topK], where each expert's rows end int32 [experts]. */
+/** experts int32 [rows, topK] → the place of each pair int32 [rows, topK], the ends of experts' rows int32 [experts]. */
 export const sortPairsOp: ComputeOp<{ readonly numExperts: number }> = {
   name: "sortPairs",
   infer: (inputs, { numExperts }) => {
@@ -35,13 +35,13 @@ export const sortPairsOp: ComputeOp<{ readonly numExperts: number }> = {
   },
 };
 
-/** Sizes of `count` pairs a row. */
+/** Sizes of `count` pairs for each row. */
 function pairSizes(x: Tensor, places: Tensor) {
   const [rows, count] = [at(places.shape, 0, "dim"), at(places.shape, 1, "dim")];
   return { dtype: x.dtype, rows, count, cols: at(x.shape, 1, "dim") };
 }
 
-/** x [rows, width], places int32 [rows, topK] → the row of each pair at its place, [rows * topK, width]. */
+/** x [rows, width], places int32 [rows, topK] → each pair's row, at its place, [rows * topK, width]. */
 export const dispatchOp: ComputeOp<undefined> = {
   name: "dispatch",
   infer: (inputs) => {
@@ -66,7 +66,10 @@ export const dispatchOp: ComputeOp<undefined> = {
   },
 };
 
-/** x [rows * topK, width], places int32 and weights float32 [rows, topK] → each row's sum of its pairs', [rows, width]. */
+/**
+ * x [rows * topK, width], places int32 and weights float32 [rows, topK] → [rows, width]: for each row, the weighted sum of its
+ * pairs.
+ */
 export const combineOp: ComputeOp<undefined> = {
   name: "combine",
   infer: (inputs) => {
@@ -96,15 +99,15 @@ export const combineOp: ComputeOp<undefined> = {
   },
 };
 
-/** Features of a weight of all experts. */
+/** Output and input features of the weight of all experts. */
 function featuresOf({ shape }: Tensor, layout: WeightLayout) {
   const [, first, second] = threeSizes("groupedLinear", shape);
   return layout === "outIn" ? [first, second] as const : [second, first] as const;
 }
 
 /**
- * x [rows, in], weight [experts, out, in] or [experts, in, out], where experts' rows end int32 [experts], optional bias
- * [experts, out] → each row by the weight of its expert, [rows, out]. The gradient of an expert without rows is zero.
+ * x [rows, in], weight [experts, out, in] or [experts, in, out], ends of experts' rows int32 [experts], optional bias [experts,
+ * out] → [rows, out]: each row times its expert's weight. The gradient of an expert without rows is zero.
  */
 export const groupedLinearOp: ComputeOp<WeightLayout> = {
   name: "groupedLinear",
@@ -156,15 +159,17 @@ export const groupedLinearOp: ComputeOp<WeightLayout> = {
   },
 };
 
-/** How gates and ups are clamped. */
+/** Constants of a clamped SwiGLU. */
 export interface ClampedSwigluAttrs {
-  /** What a gate is multiplied by inside its sigmoid. */
+  /** Factor of a gate inside its sigmoid. */
   readonly alpha: number;
-  /** Most that a gate is, and the magnitude of an up. */
+  /** Upper limit of a gate, and of the magnitude of an up. */
   readonly limit: number;
 }
 
-/** Gates and ups in turn [rows, 2 * width] → `(clamp(up) + 1) g sigmoid(alpha g)` of `g = min(gate, limit)`, [rows, width]. */
+/**
+ * Alternating gates and ups [rows, 2 * width] → `(clamp(up) + 1) g sigmoid(alpha g)` with `g = min(gate, limit)`, [rows, width].
+ */
 export const clampedSwigluOp: ComputeOp<ClampedSwigluAttrs> = {
   name: "clampedSwiglu",
   infer: (inputs) => {

@@ -1,6 +1,6 @@
 /**
- * The gated delta rule (Yang et al. 2024): attention whose memory is one state a head, which each token lets fade, corrects and
- * reads. Computed by chunks; the backward begins from the states before each.
+ * The gated delta rule (Yang et al. 2024): attention whose memory is one state for each head, which each token decays, corrects
+ * and reads. It is computed in chunks; the backward starts from the state before each chunk.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import type { ComputeOp, OpContext } from "./op.ts";
 const { chunk: { atMost: CHUNK }, keyDim: { atMost: MAX_KEY_DIM }, valueDim: { atMost: MAX_VALUE_DIM } } =
   KERNELS.gatedDelta.values;
 
-/** Places of the inputs. */
+/** Indices of the inputs. */
 const INPUTS = [0, 1, 2, 3, 4] as const;
 
 /** Heads and scale of a gated delta rule. */
@@ -28,13 +28,13 @@ export interface GatedDeltaAttrs {
   /** Factor on the queries. */
   readonly scale: number;
   /**
-   * float32 [batch, valueHeads, keyDim, valueDim]: what the heads know before the first token, and afterwards what they know
-   * after the last one. @default zeros, which are forgotten
+   * float32 [batch, valueHeads, keyDim, valueDim]: the states before the first token, overwritten with the states after the last.
+   * @default zeros, and the last states are dropped
    */
   readonly state?: Tensor | undefined;
 }
 
-/** The sizes that both directions share. */
+/** Sizes of both directions. */
 function sizesOf(q: Tensor, v: Tensor, { keyHeads, valueHeads, scale }: GatedDeltaAttrs) {
   const [batch, seq] = [at(q.shape, 0, "dim"), at(q.shape, 1, "dim")];
   const [keyDim, valueDim] = [at(q.shape, 2, "dim") / keyHeads, at(v.shape, 2, "dim") / valueHeads];
@@ -42,22 +42,22 @@ function sizesOf(q: Tensor, v: Tensor, { keyHeads, valueHeads, scale }: GatedDel
   return { dtype: q.dtype, batch, seq, keyHeads, valueHeads, keyDim, valueDim, chunk: CHUNK, chunks, scale };
 }
 
-/** A state a head, zeros. */
+/** States of zeros, one for each head. */
 function emptyStates(call: OpContext, shape: Shape): Tensor {
   const states = call.empty(shape, float32);
   call.device.kernels.fill({ dtype: float32, n: states.numel, value: 0, dst: states.ptr });
   return states;
 }
 
-/** The arrays that both directions read. */
+/** Arrays of both directions. */
 function arraysOf(inputs: readonly Tensor[]) {
   const ptr = (i: number) => at(inputs, i, "input").ptr;
   return { q: ptr(0), k: ptr(1), v: ptr(2), g: ptr(3), beta: ptr(4) };
 }
 
 /**
- * q and k [batch, seq, keyHeads * keyDim], v [batch, seq, valueHeads * valueDim], g float32 and beta [batch, seq, valueHeads] → the
- * shape of v.
+ * q and k [batch, seq, keyHeads * keyDim], v [batch, seq, valueHeads * valueDim], g float32 and beta [batch, seq, valueHeads] →
+ * [batch, seq, valueHeads * valueDim].
  */
 export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
   name: "gatedDeltaRule",

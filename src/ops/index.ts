@@ -1,6 +1,6 @@
 /**
- * Elements by index along one dim, and the scatter-add that is the gradient: in the order of the index, so that the same
- * bits come out whatever ran before.
+ * Elements by index along one dim, and the gradient, a scatter-add in the order of the index, so that the bits are always the
+ * same.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { floatPair } from "./check.ts";
 import { castTo, copyElements, writeFloat32 } from "./convert.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 
-/** Checks that an index fits an array of some shape: int32, of the same sizes but for `dim`. */
+/** Checks an index into an array of a shape: int32, with the same sizes in all dims but `dim`. */
 function checkIndex(op: string, shape: Shape, index: Tensor, dim: number): void {
   if (index.dtype !== int32) throw new DTypeError(op, "the index must be int32", index.dtype.name);
   if (index.ndim !== shape.length || index.shape.some((size, i) => i !== dim && size !== shape[i])) {
@@ -22,7 +22,7 @@ function checkIndex(op: string, shape: Shape, index: Tensor, dim: number): void 
   }
 }
 
-/** An index into an array of some shape as kernels take it: dense, or repeated over all dims but `dim`. */
+/** The kernels' arguments of an index into an array of a shape: dense, or repeated over all dims but `dim`. */
 function indexArguments(context: OpContext, shape: Shape, index: Tensor, dim: number) {
   const { strides } = index.layout;
   const m = at(index.shape, dim, "dim");
@@ -36,13 +36,13 @@ function indexArguments(context: OpContext, shape: Shape, index: Tensor, dim: nu
   return { ...sizes, strideOuter: m * inner, stride: inner, strideInner: 1, index: context.dense(index).ptr };
 }
 
-/** Fills dense `dst` with the elements of `src` that the index points to. */
+/** Fills dense `dst` with the elements of `src` at the index. */
 function gatherInto(context: OpContext, dst: Tensor, src: Tensor, index: Tensor, dim: number): void {
   const args = indexArguments(context, src.shape, index, dim);
   context.device.kernels.gather({ dtype: dst.dtype, ...args, dst: dst.ptr, src: context.dense(src).ptr });
 }
 
-/** Adds `src` to dense float32 elements of a shape, where the index points. */
+/** Adds `src` to dense float32 elements at the index. */
 function scatterInto(
   context: OpContext,
   dst: DevicePtr,
@@ -55,7 +55,7 @@ function scatterInto(
   context.device.kernels.scatterAdd({ dtype: src.dtype, ...args, dst, src: context.dense(src).ptr });
 }
 
-/** x [.., n, ..], index int32 [.., m, ..] → [.., m, ..]; n and m stand at the dim given, and x may have any dtype. */
+/** x [.., n, ..], index int32 [.., m, ..] → [.., m, ..]; n and m are the sizes of the given dim. All dtypes. */
 export const gatherOp: ComputeOp<number> = {
   name: "gather",
   infer: (inputs, dim) => {
@@ -76,7 +76,7 @@ export const gatherOp: ComputeOp<number> = {
   },
 };
 
-/** x [.., n, ..] plus src [.., m, ..] where index int32 [.., m, ..] points. */
+/** x [.., n, ..], index int32 [.., m, ..], src [.., m, ..] → x plus src at the index, [.., n, ..]. */
 export const scatterAddOp: ComputeOp<number> = {
   name: "scatterAdd",
   infer: (inputs, dim) => {

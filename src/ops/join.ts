@@ -1,5 +1,5 @@
 /**
- * Tensors one behind the other along a dim.
+ * Concatenation of tensors along a dim.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { narrowed } from "../shape.ts";
 import { copyElements } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
 
-/** Tensors of one dtype, and of one shape but for the dim given → one tensor. */
+/** Tensors of one dtype, with equal shapes in all dims but the given one → their concatenation. */
 export const catOp: ComputeOp<number> = {
   name: "cat",
   infer: (inputs, dim) => {

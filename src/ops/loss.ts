@@ -1,9 +1,12 @@
 /**
  * Cross-entropy as a sum over tokens, from logits or fused with the output projection.
  *
- * Note [Chunks of logits]: the fused form computes, for some rows at a time, logits, losses, their gradient in place, and
- * from it the gradients of the hidden states and of the weight. So no more than one chunk of logits exists at any time,
- * and the backward only multiplies by the gradient of the loss.
+ * Note [Chunks of logits]: for one chunk of rows at a time, the fused form computes
+ * 1. the logits;
+ * 2. the losses, and the gradients of the logits in place;
+ * 3. from these, the gradients of the hidden states and of the weight.
+ *
+ * So at most one chunk of logits exists at any time, and the backward only multiplies by the gradient of the loss.
  *
  * @module
  */
@@ -18,15 +21,14 @@ import { combineInto } from "./elementwise.ts";
 import { flat, product } from "./matmul.ts";
 import type { BackwardCall, ComputeOp, ForwardCall } from "./op.ts";
 
-/** Options of a cross-entropy. */
 export interface CrossEntropyAttrs {
-  /** Rows with this label count for nothing. */
+  /** Label of rows that do not count. */
   readonly ignoreIndex: number;
 }
 
-/** Logits held at a time by the fused form, in elements, unless the device says another number: a CPU's caches hold them. */
+/** Elements of logits that the fused form holds at a time, unless the device gives another number: a CPU's caches hold them. */
 const LOGITS_CHUNK_ELEMENTS = 1 << 20;
-/** Rows of a chunk at least, whatever the vocabulary: for each chunk the weight is packed, and its gradient read and written. */
+/** Least number of rows in a chunk: for each chunk the weight is packed, and its gradient read and written. */
 const LEAST_ROWS = 256;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
@@ -38,7 +40,10 @@ function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
   }
 }
 
-/** Gives input i the gradient `source`, which the forward computed, times that of the loss: rounded last where the input is narrower. */
+/**
+ * Gives input i the gradient `source` of the forward, times the gradient of the loss; it is rounded last if the input is
+ * narrower.
+ */
 function scaleByGrad<A>(call: BackwardCall<A>, i: number, source: Tensor): void {
   const { dtype, numel: n, shape } = source;
   const out = call.out(i, dtype);
@@ -47,7 +52,7 @@ function scaleByGrad<A>(call: BackwardCall<A>, i: number, source: Tensor): void 
   if (scaled !== out) castTo(out, scaled);
 }
 
-/** Losses of some rows, whose logits are given, and, if there is a place for it, the gradient of these. */
+/** Losses of rows with given logits and, if there is memory for it, the gradient of these. */
 function rowLosses(
   call: ForwardCall<CrossEntropyAttrs>,
   [losses, labels]: readonly [Tensor, Tensor],
@@ -65,7 +70,6 @@ function rowLosses(
   });
 }
 
-/** The sum of the rows' losses, in float32. */
 function sumLosses(call: ForwardCall<CrossEntropyAttrs>, losses: Tensor): void {
   const [dst, src] = [call.output(0).ptr, losses.ptr];
   call.device.kernels.reduce({ op: "sum", dtype: float32, outer: 1, n: losses.numel, inner: 1, dst, src });
@@ -87,7 +91,7 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   },
   forward: (call) => {
     const [given, labels] = [call.dense(call.input(0)), call.dense(call.input(1))];
-    // In float16, gradients that a loss scale is to keep from vanishing would vanish here, before they are scaled.
+    // In float16, small gradients would vanish here, before the loss scale is applied.
     const logits = given.dtype === float16 ? inDtype(call, given, float32) : given;
     const losses = call.empty([labels.numel], float32);
     const dlogits = call.needs(0) ? call.empty(logits.shape, logits.dtype) : undefined;
@@ -98,13 +102,12 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   backward: (call) => scaleByGrad(call, 0, call.saved(0)),
 };
 
-/** Some rows of a dense tensor. */
 function rowsOf(tensor: Tensor, start: number, rows: number): Tensor {
   const { cols } = matrixOf(tensor);
   return tensor.view({ shape: [rows, cols], strides: [cols, 1], offset: tensor.layout.offset + start * cols });
 }
 
-/** A tensor in the dtype that the products take; itself when it has that one. */
+/** A tensor in the products' dtype; the tensor itself if it has that dtype. */
 function inDtype(call: ForwardCall<CrossEntropyAttrs>, tensor: Tensor, dtype: DType): Tensor {
   if (tensor.dtype === dtype) return tensor;
   const narrow = call.empty(tensor.shape, dtype);
@@ -124,12 +127,12 @@ function addRows(call: ForwardCall<CrossEntropyAttrs>, into: Tensor, matrix: Ten
   sum.dispose();
 }
 
-/** What gradients of logits, which are at most 1, are held times: float16 has no bits left for those of rare tokens. */
+/** Factor of the gradients of logits, which are at most 1: unscaled, float16 rounds the gradients of rare tokens to 0. */
 function lossScaleOf(dtype: DType): number {
   return dtype === float16 ? 1024 : 1;
 }
 
-/** Gradients of logits in the dtype that the products take, times {@link lossScaleOf}. */
+/** Gradients of logits in the products' dtype, times {@link lossScaleOf}. */
 function scaledDlogits(call: ForwardCall<CrossEntropyAttrs>, dlogits: Tensor, dtype: DType): Tensor {
   const { ptr, numel: n } = dlogits;
   const factor = lossScaleOf(dtype);
@@ -138,8 +141,8 @@ function scaledDlogits(call: ForwardCall<CrossEntropyAttrs>, dlogits: Tensor, dt
 }
 
 /**
- * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → the sum of the losses of
- * `hidden @ weightᵀ + bias`, float32 scalar. See Note [Chunks of logits].
+ * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → the sum of the losses of `hidden @
+ * weightᵀ + bias`, float32 scalar. See Note [Chunks of logits].
  */
 export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   name: "linearCrossEntropy",

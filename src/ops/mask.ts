@@ -1,5 +1,5 @@
 /**
- * Masks: comparisons and logical functions, whose results are uint8, 1 or 0; and choosing between values by a mask.
+ * Masks: comparisons and logical functions, whose results are uint8, 1 or 0; and choices between values by a mask.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Matrix products: batched, and the linear layer's `x Wᵀ + b`. Transposed layouts go to the product as they are.
+ * Matrix products: batched, and the linear layer's `x Wᵀ + b`. The kernel takes transposed layouts without a copy.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { combineInto } from "./elementwise.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
-/** A matrix (or batch of them) as the product takes it. */
+/** A matrix, or a batch of them, as the kernel takes it. */
 interface Operand {
   readonly tensor: Tensor;
   readonly trans: boolean;
@@ -22,12 +22,12 @@ interface Operand {
   readonly stride: number;
 }
 
-/** Sizes or strides of the last two dims, which are there. */
+/** Sizes or strides of the last two dims, which must exist. */
 function lastTwo(list: readonly number[]): readonly [rows: number, cols: number] {
   return [at(list, list.length - 2, "dim"), at(list, list.length - 1, "dim")];
 }
 
-/** How to read the last two dims: as stored, transposed, or from a dense copy. */
+/** The operand as the kernel reads its last two dims: as stored, transposed, or from a dense copy. */
 function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
   const { shape, strides } = tensor.layout;
   const [rows, cols] = lastTwo(shape);
@@ -90,8 +90,8 @@ function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: 
 function giveProduct(call: BackwardCall<undefined>, i: number, a: Tensor, b: Tensor): void {
   const { dtype, shape } = call.grad(0);
   const [lead, spec] = [shape.slice(0, -2), call.spec(i)];
-  const isWhole = sameShape(lead, spec.shape.slice(0, -2));
-  const sum = sumTo(call, multiply(call, a, b, lead, isWhole ? dtype : float32), spec.shape);
+  const isFull = sameShape(lead, spec.shape.slice(0, -2));
+  const sum = sumTo(call, multiply(call, a, b, lead, isFull ? dtype : float32), spec.shape);
   if (sum.dtype === dtype) return call.give(i, sum);
   castTo(call.out(i, dtype), sum);
 }
@@ -119,18 +119,17 @@ export const matmulOp: ComputeOp<undefined> = {
   },
 };
 
-/** How the weight of {@link linearOp} lies. */
+/** Layout of the weight of {@link linearOp}. */
 export type WeightLayout = "outIn" | "inOut";
 
-/** Features of a weight. */
 function featuresOf({ shape }: Tensor, layout: WeightLayout) {
   const [first, second] = twoSizes("linear", shape, "the weight must have two dims");
   return layout === "outIn" ? [first, second] as const : [second, first] as const;
 }
 
 /**
- * x [.., in], weight [out, in] or [in, out], optional bias [out] → x Wᵀ + b or x W + b, [.., out]. The weight's gradient goes
- * straight to its place.
+ * x [.., in], weight [out, in] or [in, out], optional bias [out] → x Wᵀ + b or x W + b, [.., out]. The weight's gradient is
+ * written directly to its memory.
  */
 export const linearOp: ComputeOp<WeightLayout> = {
   name: "linear",
@@ -188,7 +187,7 @@ export const linearOp: ComputeOp<WeightLayout> = {
   },
 };
 
-/** A dense tensor as one matrix of so many columns. */
+/** A dense tensor as one matrix with `cols` columns. */
 export function flat(tensor: Tensor, cols: number, trans: boolean): Operand {
   return { tensor, trans, ld: Math.max(cols, 1), stride: 0 };
 }

@@ -26,7 +26,7 @@ function inferNorm(name: string, inputs: readonly Tensor[]): readonly OutputSpec
   return [{ shape: x.shape, dtype: x.dtype }];
 }
 
-/** What an RMSNorm adds to mean squares, and whether its weights are what is added to 1. */
+/** Addend of the mean squares; with `zeroCentered`, the factor is 1 plus the weight. */
 export interface RmsNormAttrs {
   readonly eps: number;
   readonly zeroCentered: boolean;

@@ -1,6 +1,6 @@
 /**
- * What an operation is: data. `infer` checks and gives the outputs' shapes, `forward` launches kernels, `backward` launches
- * those of the gradient; `tensor/apply.ts` does the rest (allocation, recording, freeing). Ops know `Tensor` as a type only.
+ * The record of an operation. `infer` checks the inputs and returns the outputs' shapes, `forward` launches kernels, `backward`
+ * launches the gradient's kernels; `tensor/apply.ts` allocates, records and frees. Ops know `Tensor` as a type only.
  *
  * @module
  */
@@ -17,7 +17,7 @@ export interface OutputSpec {
   readonly dtype: DType;
 }
 
-/** What both directions of an op may do. Tensors made here are freed when the call returns, but for those given or saved. */
+/** Functions for both directions of an op. Tensors made here are freed when the call returns, unless they are given or saved. */
 export interface OpContext {
   /** The device that computes. */
   readonly device: Device;
@@ -36,7 +36,7 @@ export interface OpCall<A> extends OpContext {
   readonly attrs: A;
   /** Number of inputs: optional ones come last. */
   readonly inputs: number;
-  /** Whether a gradient of input i is asked for, or will be. */
+  /** True if a gradient of input i is needed, now or in a later backward. */
   needs(i: number): boolean;
 }
 
@@ -46,7 +46,7 @@ export interface ForwardCall<A> extends OpCall<A> {
   input(i: number): Tensor;
   /** Output i, dense, to be written. */
   output(i: number): Tensor;
-  /** Whether a backward will be recorded; if not, saving does nothing. */
+  /** True if a backward will be recorded; if not, saving does nothing. */
   readonly recording: boolean;
   /** Keeps tensors for the backward: inputs, outputs or temporaries. */
   save(...tensors: readonly Tensor[]): void;
@@ -54,19 +54,20 @@ export interface ForwardCall<A> extends OpCall<A> {
 
 /** One backward call. */
 export interface BackwardCall<A> extends OpCall<A> {
-  /** Gradient of output i (outputs without one come as zeros). */
+  /** Gradient of output i; zeros if it has none. */
   grad(i: number): Tensor;
   /** Saved tensor i. */
   saved(i: number): Tensor;
   /** Shape and dtype of input i. */
   spec(i: number): OutputSpec;
   /**
-   * A dense tensor of input i's shape, to be overwritten with its gradient: the gradient's final place when input i is a
-   * parameter that has none yet. With `dtype` it has that one where a gradient of that dtype may be given: the input's own, or the
-   * one that a parameter's gradient is summed in. Otherwise it has the place's, or else the input's.
+   * A dense tensor of input i's shape, to be overwritten with its gradient; if input i is a parameter without a gradient, the
+   * memory of its gradient. Its dtype is
+   * - `dtype`, if a gradient of that dtype is allowed: the input's own, or the dtype in which a parameter's gradient is summed;
+   * - else the dtype of the gradient's memory, or else of the input.
    */
   out(i: number, dtype?: DType): Tensor;
-  /** Gives an existing tensor as gradient of input i: it may be a view, of the input's shape and dtype. */
+  /** Gives an existing tensor as gradient of input i: of the input's shape and dtype, perhaps a view. */
   give(i: number, tensor: Tensor): void;
 }
 
@@ -96,7 +97,7 @@ export interface ViewOp<A> {
   backward(call: BackwardCall<A>): void;
 }
 
-/** The records of some ops that differ by name, each made once. */
+/** The records of ops that differ by name, each made once. */
 export function recordsOf<K extends string, A>(
   names: readonly K[],
   make: (name: K) => ComputeOp<A>,

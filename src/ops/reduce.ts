@@ -1,5 +1,5 @@
 /**
- * Reductions over some or all dims, and the place of the largest element.
+ * Reductions over some or all dims, and the index of the largest element.
  *
  * @module
  */
@@ -7,46 +7,48 @@ import { at } from "../at.ts";
 import type { ReduceOp } from "../device/kernels/signature.ts";
 import { float32, int32, uint8 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
-import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
+import { denseStrides, normalizeReducedDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo, copyElements } from "./convert.ts";
-import { floatInput } from "./check.ts";
+import { floatInput, requireList } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
 import { compareInto } from "./mask.ts";
 import type { BackwardCall, ComputeOp } from "./op.ts";
 import { reduceDims } from "./reduce_dims.ts";
 
-/** Most elements of a dim whose places are given: int32 holds them. */
+/** Largest number of elements of a dim whose indices int32 holds. */
 const MOST_PLACES = 2 ** 31 - 1;
 
-/** Which dims are reduced. */
+/** The dims of a reduction. */
 export interface ReduceAttrs {
-  /** All of them when undefined. */
+  /** The reduced dims; all if undefined or empty, as in PyTorch. A tensor without dims may name 0 or -1. */
   readonly dims: number | readonly number[] | undefined;
-  /** Whether they stay, with size 1. */
+  /** True if they stay, with size 1. */
   readonly keepDims: boolean;
 }
 
 function reducedDims(op: string, shape: Shape, dims: ReduceAttrs["dims"]): Set<number> {
-  const list = dims === undefined ? shape.map((_, dim) => dim) : typeof dims === "number" ? [dims] : dims;
-  const reduced = new Set(list.map((dim) => normalizeDim(op, dim, shape)));
+  const list = dims === undefined ? [] : typeof dims === "number" ? [dims] : dims;
+  requireList(op, list, "a dim, a list of dims, or nothing for all of them");
+  if (list.length === 0) return new Set(shape.keys());
+  const reduced = new Set(list.map((dim) => normalizeReducedDim(op, dim, shape)));
   if (reduced.size < list.length) throw new ShapeError(op, `dims [${list.join(", ")}] must name each dim once`, shape);
-  return reduced;
+  return shape.length > 0 ? reduced : new Set();
 }
 
-/** Refuses the largest and the smallest of nothing, as PyTorch does. */
+/** Refuses the largest or smallest of no elements, as PyTorch does. */
 function requireElements(op: string, shape: Shape, dims: ReadonlySet<number>): void {
   for (const dim of dims) {
     if (shape[dim] === 0) throw new ShapeError(op, `dim ${dim} must have elements, as nothing has no ${op}`, shape);
   }
 }
 
-/** The output's shape as if the reduced dims had stayed. */
+/** The output's shape with reduced dims of size 1. */
 function keptShape(shape: Shape, dims: ReadonlySet<number>): number[] {
   return shape.map((size, dim) => dims.has(dim) ? 1 : size);
 }
 
-/** `grad` (of the reduced shape) seen as the input's shape. */
+/** `grad`, in the reduced shape, broadcast to the input's shape. */
 function spread(call: BackwardCall<ReduceAttrs>, name: string, grad: Tensor): Tensor {
   const { shape } = call.spec(0);
   const dims = reducedDims(name, shape, call.attrs.dims);
@@ -57,8 +59,8 @@ function spread(call: BackwardCall<ReduceAttrs>, name: string, grad: Tensor): Te
 }
 
 /**
- * The gradient of x: that of the extreme, shared evenly by the elements that are equal to it. In float32, which counts them all;
- * float16 counts to 65504 and bfloat16 to 256.
+ * The gradient of x: the extreme's, shared evenly by the elements equal to it. They are counted in float32, as float16 counts to
+ * 65504 and bfloat16 to 256 only.
  */
 function extremeGradient(call: BackwardCall<ReduceAttrs>, name: ReduceOp): Tensor {
   const [x, grad] = [call.saved(0), call.dense(call.grad(0))];
@@ -113,12 +115,10 @@ function reduction(name: ReduceOp): ComputeOp<ReduceAttrs> {
 export const sumOp: ComputeOp<ReduceAttrs> = reduction("sum");
 /** Mean. */
 export const meanOp: ComputeOp<ReduceAttrs> = reduction("mean");
-/** Largest. */
 export const maxOp: ComputeOp<ReduceAttrs> = reduction("max");
-/** Smallest. */
 export const minOp: ComputeOp<ReduceAttrs> = reduction("min");
 
-/** Index of the largest element along the last dim: [.., cols] → int32 [..], the first of equals. */
+/** Index of the largest element along the last dim: [.., cols] → int32 [..], the first among equals. */
 export const argmaxOp: ComputeOp<undefined> = {
   name: "argmax",
   infer: (inputs) => {

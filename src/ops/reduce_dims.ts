@@ -1,6 +1,6 @@
 /**
- * One reduction over any set of dims. The elements that are reduced together are brought next to each other first, so that one
- * kernel call adds all of them in float64 and rounds once: several calls would round to the dtype in between.
+ * One reduction over any set of dims. Reduced elements are first made adjacent, so that one kernel call adds all of them in
+ * float64 and rounds once: several calls would round to the dtype in between.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { copyElements } from "./convert.ts";
 import type { OpContext } from "./op.ts";
 
-/** An array that is reduced along its middle. */
+/** An array that is reduced in its middle dim. */
 interface DimBlock {
   readonly tensor: Tensor;
   readonly outer: number;
@@ -19,9 +19,11 @@ interface DimBlock {
   readonly inner: number;
 }
 
-/** The tensor as [outer, n, inner], of which `n` is reduced. Copies it where it is not dense or the dims are not neighbors. */
+/**
+ * The tensor as [outer, n, inner], of which `n` is reduced. It is copied if it is not dense or the reduced dims are not adjacent.
+ */
 function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): DimBlock {
-  // A dim of size 1 lies nowhere, so it keeps no others apart.
+  // A dim of size 1 does not separate others.
   const places = [...x.shape.keys()].filter((dim) => x.shape[dim] !== 1);
   const reduced = places.filter((dim) => dims.has(dim));
   const [first = x.ndim, last = x.ndim] = [reduced[0], reduced.at(-1)];
@@ -39,7 +41,7 @@ function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): DimB
   return { tensor: copy, ...sizes };
 }
 
-/** Fills dense `into`, of the dims that stay, with the reduction of `x` over the dims given, of which there is at least one. */
+/** Fills dense `into`, which has the remaining dims, with the reduction of `x` over at least one given dim. */
 export function reduceDims(context: OpContext, op: ReduceOp, x: Tensor, dims: ReadonlySet<number>, into: Tensor): void {
   const { tensor, ...sizes } = blockOf(context, x, dims);
   context.device.kernels.reduce({ dtype: x.dtype, op, ...sizes, dst: into.ptr, src: tensor.ptr });

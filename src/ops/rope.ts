@@ -1,5 +1,5 @@
 /**
- * Rotary position embedding (Su et al. 2021): in the half layout, `rotate_half` of transformers, or of neighbors.
+ * Rotary position embedding (Su et al. 2021): in the half layout, `rotate_half` of transformers, or of neighbouring pairs.
  *
  * @module
  */
@@ -9,20 +9,20 @@ import { sameShape, threeSizes, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp } from "./op.ts";
 
-/** Which elements of a head are turned, and which with which. */
+/** The rotated elements of a head, and their pairs. */
 export interface RopeOptions {
-  /** The first of them. @default 0 */
+  /** First rotated element. @default 0 */
   readonly start?: number;
-  /** Whether neighbors are turned together, instead of elements of the first half with those of the second. @default false */
+  /** Pairs neighbours, instead of elements of the first half with those of the second. @default false */
   readonly interleaved?: boolean;
 }
 
-/** {@link RopeOptions} of heads of a size. */
+/** {@link RopeOptions} with the size of heads. */
 export interface RopeAttrs extends Required<RopeOptions> {
   readonly headDim: number;
 }
 
-/** The arguments that both directions share. */
+/** Arguments of both directions. */
 function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Tensor | undefined, attrs: RopeAttrs) {
   const { headDim } = attrs;
   const [batch, seq, strideX] = threeSizes("rope", x.shape);
@@ -32,7 +32,8 @@ function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Ten
 }
 
 /**
- * x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq].
+ * x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq] → x
+ * rotated.
  */
 export const ropeOp: ComputeOp<RopeAttrs> = {
   name: "rope",

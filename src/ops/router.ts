@@ -1,5 +1,5 @@
 /**
- * Which experts tokens go to, and by what weights.
+ * The experts of tokens, and the weights of their outputs.
  *
  * @module
  */
@@ -11,32 +11,32 @@ import { matrixOf, sameShape } from "../shape.ts";
 import { floatInput } from "./check.ts";
 import type { ComputeOp } from "./op.ts";
 
-/** Most experts that a router chooses among. */
+/** Largest number of experts of a router. */
 export const MAX_EXPERTS: number = KERNELS.route.values.experts.atMost;
 
-/** How a router chooses. */
+/** Rule of a router. */
 export interface RouteAttrs {
   /** Experts of each token. */
   readonly topK: number;
-  /** What becomes of the logits: see the kernel `route`. */
+  /** Scores of the logits: see the kernel `route`. */
   readonly scoring: Scoring;
-  /** Whether the weights of a token are divided by their sum. */
+  /** Divides the weights of a token by their sum. */
   readonly normalize: boolean;
-  /** What they are multiplied by. */
+  /** Factor of the weights. */
   readonly scale: number;
-  /** Groups that experts lie in. */
+  /** Number of groups of experts. */
   readonly groups: number;
-  /** Groups whose experts are candidates. */
+  /** Number of groups whose experts are candidates. */
   readonly topGroups: number;
-  /** Best experts of a group whose sum decides about it. */
+  /** Number of a group's best experts whose sum ranks the group. */
   readonly groupBest: 1 | 2;
-  /** How far behind the best an expert may be in `sparseMixer`. */
+  /** Largest distance of an expert from the best in `sparseMixer`. */
   readonly jitter: number;
-  /** Whether the last input is noise, by which `sparseMixer` draws experts. @default false */
+  /** True if the last input is noise, by which `sparseMixer` draws experts. @default false */
   readonly sampled?: boolean;
 }
 
-/** The second input as what it is: a bias, or noise. */
+/** The second input as a bias or as noise. */
 function optionalInputs<T>(
   given: T | undefined,
   { sampled = false }: RouteAttrs,
@@ -44,7 +44,7 @@ function optionalInputs<T>(
   return sampled ? [undefined, given] : [given, undefined];
 }
 
-/** `sparseMixer` has kernels for what PhiMoE needs, which would take no notice of the rest. */
+/** `sparseMixer` has kernels for PhiMoE, which ignore all other options. */
 function requireMixer(attrs: RouteAttrs, hasBias: boolean): void {
   const { scoring, topK, groups, normalize } = attrs;
   if (scoring !== "sparseMixer" || !(topK > 2 || groups > 1 || normalize || hasBias)) return;
@@ -66,8 +66,8 @@ function requireFit(experts: number, { topK, groups, topGroups, groupBest }: Rou
 }
 
 /**
- * logits [rows, experts], optional float32 bias [experts], or noise float32 [rows, topK, 2, experts] in (0, 1) → weights float32 [rows, topK],
- * experts int32 [rows, topK].
+ * logits [rows, experts], optional float32 bias [experts], or noise float32 [rows, topK, 2, experts] in (0, 1) → weights float32
+ * [rows, topK], experts int32 [rows, topK].
  */
 export const routeOp: ComputeOp<RouteAttrs> = {
   name: "route",

@@ -1,5 +1,5 @@
 /**
- * Undoes a broadcast in the backward: sums a gradient over the dims that were repeated.
+ * The backward of a broadcast: sums a gradient over the dims that were repeated.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import type { OpContext } from "./op.ts";
 import { reduceDims } from "./reduce_dims.ts";
 
-/** `grad` summed down to `shape`, which broadcasts to its shape; each sum is rounded once. */
+/** `grad` summed to `shape`, from which its own shape was broadcast; each sum is rounded once. */
 export function sumTo(context: OpContext, grad: Tensor, shape: Shape): Tensor {
   if (sameShape(grad.shape, shape)) return grad;
   const lead = grad.ndim - shape.length;

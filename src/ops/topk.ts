@@ -1,5 +1,5 @@
 /**
- * Which elements of each row are largest.
+ * The largest elements of each row.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { ComputeOp } from "./op.ts";
 
 const MAX_COLS = KERNELS.topk.values.cols.atMost;
 
-/** x [.., cols] → places int32 [.., k] of the k largest of each row, from the largest on: constants. */
+/** x [.., cols] → int32 [.., k]: columns of the k largest of each row, the largest first; constants. */
 export const topkOp: ComputeOp<number> = {
   name: "topk",
   infer: (inputs, k) => {

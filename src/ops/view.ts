@@ -1,5 +1,5 @@
 /**
- * The same values in another layout, and the dense copy that some of them end in.
+ * The same values in another layout, and the dense copy that some views need.
  *
  * @module
  */
@@ -27,7 +27,7 @@ function giveReshaped<A>(call: BackwardCall<A>): void {
   call.give(0, grad.view(denseLayout(call.spec(0).shape, grad.layout.offset)));
 }
 
-/** Another shape over dense elements. */
+/** Dense elements in another shape. */
 export const reshapeOp: ViewOp<Shape> = {
   name: "reshape",
   view: (input, shape) => {
@@ -47,7 +47,7 @@ export const squeezeOp: ViewOp<readonly number[]> = {
   backward: giveReshaped,
 };
 
-/** Inserts a dim of size 1 before the one given. */
+/** Inserts a dim of size 1 before the given dim. */
 export const unsqueezeOp: ViewOp<number> = {
   name: "unsqueeze",
   view: ({ layout: { shape, strides, offset } }, dim) => {
@@ -82,7 +82,7 @@ export const permuteOp: ViewOp<readonly number[]> = {
   },
 };
 
-/** Where {@link narrowOp} cuts. */
+/** The range of {@link narrowOp}. */
 export interface NarrowAttrs {
   readonly dim: number;
   readonly start: number;
@@ -94,8 +94,8 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
   name: "narrow",
   view: (input, { dim, start, length }) => {
     const size = at(input.shape, dim, "dim");
-    const whole = Number.isInteger(start) && Number.isInteger(length);
-    if (!whole || start < 0 || length < 0 || start + length > size) {
+    const areIntegers = Number.isInteger(start) && Number.isInteger(length);
+    if (!areIntegers || start < 0 || length < 0 || start + length > size) {
       const expected = `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`;
       throw new ShapeError("narrow", expected, input.shape);
     }
@@ -111,7 +111,7 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
   },
 };
 
-/** Dims of size 1, and new leading ones, repeated. */
+/** Repeats dims of size 1, and adds leading dims. */
 export const expandOp: ViewOp<Shape> = {
   name: "expand",
   view: (input, shape) => {

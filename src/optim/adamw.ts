@@ -6,7 +6,9 @@
 import type { DevicePtr } from "../device/device.ts";
 import type { Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { valueText } from "../words.ts";
 import type { OptimizerSettings, ParamGroupOptions } from "./groups.ts";
 import { Optimizer, type UpdateArgs } from "./optimizer.ts";
 
@@ -41,14 +43,19 @@ export class AdamW extends Optimizer<AdamWSettings> {
 
   /** Refuses settings that make no sense. */
   protected override check({ learningRate, betas, eps, weightDecay }: AdamWSettings): void {
-    if (
-      Number.isFinite(learningRate) && learningRate >= 0 && eps >= 0 && weightDecay >= 0 &&
-      betas.every((beta) => beta >= 0 && beta < 1)
-    ) return;
+    const areBetas = Array.isArray(betas) && betas.length === 2 && betas.every((beta) => isWithin(beta, 0) && beta < 1);
+    if (areBetas && [learningRate, eps, weightDecay].every((value) => isWithin(value, 0) && value < Infinity)) return;
+    const shownBetas = Array.isArray(betas) ? `[${betas.map(valueText).join(", ")}]` : valueText(betas);
     throw new ArgumentError(
-      `Cannot use learningRate ${learningRate}, betas [${betas.join(", ")}], eps ${eps}, weightDecay ${weightDecay}: ` +
-        "none may be negative, and betas must be below 1",
+      `Cannot use learningRate ${valueText(learningRate)}, betas ${shownBetas}, eps ${valueText(eps)}, weightDecay ${
+        valueText(weightDecay)
+      }: all must be finite numbers, none may be negative, and the two betas must be below 1`,
     );
+  }
+
+  /** Names of the settings that only it has. */
+  protected override otherSettings(): { readonly betas: true; readonly eps: true } {
+    return { betas: true, eps: true };
   }
 
   /** PyTorch's names of the states. */

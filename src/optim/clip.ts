@@ -12,15 +12,18 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
 import { float32, int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import { zeros } from "../tensor/create.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 import type { GradScaler } from "./grad_scaler.ts";
 import { type NormType, requireNormType, sumOfPowers } from "./norm.ts";
 import { requireReduced } from "./reduced.ts";
@@ -78,7 +81,9 @@ export interface NormOptions {
  * @returns the norm; NaN or Infinity if a gradient is not finite
  * @throws {ArgumentError} if there are none, nothing reduces some beside sharded ones, or there is no such norm
  */
-export function gradNorm(parameters: Iterable<Parameter>, { normType = 2 }: NormOptions = {}): Tensor {
+export function gradNorm(parameters: Iterable<Parameter>, options: NormOptions = {}): Tensor {
+  requireKnownKeys("take the norm of gradients", options, { normType: true });
+  const { normType = 2 } = options;
   requireNormType(normType);
   const list = [...parameters];
   requireReduced(list, "take the norm of gradients");
@@ -102,8 +107,11 @@ export interface ClipOptions extends NormOptions {
  * @throws {NonFiniteError} if the norm had to be finite and is not; where the host learns of faults late, when a value is read
  */
 export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
+  requireKnownKeys("clip gradients", options, { normType: true, errorIfNonfinite: true, scaler: true });
   const { normType = 2, errorIfNonfinite = false, scaler } = options;
-  if (!(maxNorm > 0)) throw new ArgumentError(`Cannot clip to norm ${maxNorm}: it must be positive`);
+  if (!(isWithin(maxNorm, 0) && maxNorm > 0)) {
+    throw new ArgumentError(`Cannot clip to norm ${valueText(maxNorm)}: it must be a positive number`);
+  }
   requireNormType(normType);
   if (scaler !== undefined && errorIfNonfinite) {
     throw new ArgumentError(

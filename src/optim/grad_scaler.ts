@@ -6,14 +6,16 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import { holds } from "../held.ts";
+import { holds, isWithin } from "../held.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 import { clipGradNorm } from "./clip.ts";
 import type { Optimizer } from "./optimizer.ts";
 
@@ -81,6 +83,8 @@ export class GradScaler implements Disposable {
    * @throws {ArgumentError} if a setting is out of range
    */
   constructor(device: Device, options: GradScalerOptions = {}) {
+    const known = { initScale: true, growthFactor: true, backoffFactor: true, growthInterval: true } as const;
+    requireKnownKeys("make a GradScaler", options, known);
     const { initScale = 65536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = options;
     this.#settings = { growthFactor, backoffFactor, growthInterval };
     this.#device = device;
@@ -246,11 +250,13 @@ function parametersOf({ groups }: Optimizer): readonly Parameter[] {
 function requireState({ scale, growthTracker, growthFactor, backoffFactor, growthInterval }: GradScalerState): void {
   const counts = [growthInterval, growthTracker + 1];
   if (
+    [scale, growthFactor, backoffFactor].every((value) => isWithin(value, 0)) &&
     scale > 0 && Number.isFinite(scale) && growthFactor > 1 && backoffFactor > 0 && backoffFactor < 1 &&
     counts.every((count) => holds(int32, count) && count > 0)
   ) return;
+  const [by, growth, interval, backoff] = [scale, growthFactor, growthInterval, backoffFactor].map(valueText);
   throw new ArgumentError(
-    `Cannot scale losses by ${scale}, growing by ${growthFactor} after ${growthInterval} steps of which ${growthTracker} are done, ` +
-      `backing off by ${backoffFactor}: the scale must be positive, growth above 1, backoff between 0 and 1, steps whole numbers`,
+    `Cannot scale losses by ${by}, growing by ${growth} after ${interval} steps of which ${growthTracker} are done, ` +
+      `backing off by ${backoff}: the scale must be positive, growth above 1, backoff between 0 and 1, steps whole numbers`,
   );
 }

@@ -5,16 +5,17 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
-import { ArgumentError, InternalError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { groupsOf, type OptimizerSettings, type ParamGroup, type ParamGroupOptions } from "./groups.ts";
 import { isActive, type RecordTable, UpdateRecords } from "./records.ts";
 import { requireReduced } from "./reduced.ts";
 import { scheduleFactor } from "./schedule.ts";
-import type { StateMemory } from "./state_memory.ts";
+import { UpdateRoom } from "./state_memory.ts";
 import { OptimizerStates, type OptimizerStateView } from "./states.ts";
 
 /** Arguments of the kernel that updates a flat shard, but for the states. */
@@ -38,19 +39,27 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #parameters: readonly Parameter[];
   readonly #states: OptimizerStates<S>;
   readonly #records: UpdateRecords<S>;
+  /** A step has updated some flat shards and then failed. */
+  #isPartial = false;
 
   /**
    * Allocates no states; the first step does.
    *
    * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
-   * @throws {ArgumentError} if there is no parameter, a parameter comes twice, or a setting is out of range
+   * @throws {ArgumentError} if there is no parameter, a parameter comes twice, or a setting is out of range or unknown
    */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>, defaults: S) {
     this.groups = groupsOf(parameters, defaults);
     this.#parameters = this.groups.flatMap((group) => group.parameters);
     const [first] = this.#parameters;
     if (first === undefined) throw new ArgumentError("Cannot optimize without parameters");
-    for (const group of this.groups) this.check(group);
+    for (const group of this.groups) {
+      requireKnownKeys<ParamGroup<OptimizerSettings>>("optimize", group, {
+        ...{ parameters: true, learningRate: true, schedule: true, weightDecay: true },
+        ...this.otherSettings(),
+      });
+      this.check(group);
+    }
     this.#device = first.device;
     this.#states = new OptimizerStates(this.groups, () => this.stateNames());
     this.#records = new UpdateRecords(this.#device);
@@ -66,15 +75,25 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * Updates every parameter that has a gradient. If a rank met a fault, no parameter changes on any rank: see Note [Gate]. While a
    * device captures the update, the step is not counted; {@link replayStep} counts it before each launch.
    *
-   * @throws {ArgumentError} if nothing reduces some parameters while others are sharded
+   * @throws {ArgumentError} if nothing reduces some parameters while others are sharded, or an earlier step failed half-way
+   * @throws {OutOfMemoryError} {@link FileError} if there is no room for states: before anything is updated, so that the call can be
+   * made again
+   * @throws {FileError} if states in a file cannot be read or written: the optimizer takes no further step then
    */
   step(): void {
+    this.#requireComplete("take an optimizer step");
     requireReduced(this.#parameters, "take an optimizer step");
     this.#states.adopt();
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
-      const tables = this.#records.write(this.#states.blocks, gate, (group) => this.#settingsOf(group));
-      for (const table of tables) this.#update(table);
+      using rooms = new DisposableStack();
+      // All memory is allocated before the first update, so that a step that runs out of memory changes nothing.
+      const tables = this.#records.write(this.#states.blocks, gate, (group) => this.#settingsOf(group)).map((table) => {
+        const active = table.blocks.map(({ block }) => block).filter(({ members }) => members.some(isActive));
+        return { table, room: rooms.use(new UpdateRoom(table.device, active)) };
+      });
+      for (const { table, room } of tables) this.#update(table, room);
+      this.#isPartial = false;
     }
     if (this.#device.graphs?.isCapturing !== true) this.#count();
   }
@@ -104,22 +123,30 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /** Updates the flat shards on one device. */
-  #update({ device, blocks, gate }: RecordTable<S>): void {
+  #update({ device, blocks, gate }: RecordTable<S>, room: UpdateRoom): void {
     for (const { block: { flatShard, members, length: numStates, states, steps }, records } of blocks) {
       if (!members.some(isActive)) continue;
       flatShard.beginWrite();
       try {
+        const present = room.begin(states);
+        this.#isPartial = true;
         const arrays = { n: flatShard.length, numStates, param: flatShard.param, grad: flatShard.grad };
         const others = { numRecords: members.length, records, steps: steps.ptr, gate };
-        this.update(device.kernels, { ...arrays, ...others }, (name) => stateOf(states, name).beginUpdate());
-        for (const state of states.values()) state.endUpdate();
-      } catch (error) {
-        for (const state of states.values()) state.abandonUpdate();
-        throw error;
+        this.update(device.kernels, { ...arrays, ...others }, present);
+        room.end(states);
       } finally {
         flatShard.endWrite();
       }
     }
+  }
+
+  /** Refuses to go on with states of which a failed step has written a part. */
+  #requireComplete(action: string): void {
+    if (!this.#isPartial) return;
+    throw new ArgumentError(
+      `Cannot ${action}: the step before failed when some parameters were updated and others were not; build model and ` +
+        "optimizer anew, and load the last checkpoint",
+    );
   }
 
   /** Drops all gradients. */
@@ -127,8 +154,13 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const parameter of this.#parameters) parameter.zeroGrad();
   }
 
-  /** Every state of every parameter that requires a gradient. States that were not allocated yet are, with zeros. */
+  /**
+   * Every state of every parameter that requires a gradient. States that were not allocated yet are, with zeros.
+   *
+   * @throws {ArgumentError} if a step failed half-way
+   */
   stateViews(): Generator<OptimizerStateView> {
+    this.#requireComplete("save or load the states of an optimizer");
     return this.#states.views();
   }
 
@@ -163,16 +195,12 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * @throws {ArgumentError} if a setting is out of range
    */
   protected abstract check(settings: S): void;
+  /** Names of the settings besides those that all optimizers have. */
+  protected abstract otherSettings(): Readonly<Record<Exclude<keyof S, keyof OptimizerSettings>, true>>;
   /** PyTorch's names of the states. */
   protected abstract stateNames(): readonly string[];
   /** The last three numbers of a group's records; see `wasm/src/optimizer.rs`. */
   protected abstract record(settings: S): readonly [number, number, number];
   /** One kernel call; `state` gives the address of a state. */
   protected abstract update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void;
-}
-
-function stateOf(states: ReadonlyMap<string, StateMemory>, name: string): StateMemory {
-  const state = states.get(name);
-  if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
-  return state;
 }

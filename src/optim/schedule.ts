@@ -5,8 +5,11 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { PortableMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
+import { valueText } from "../words.ts";
 
 /** A factor on the learning rate, by step. */
 export interface Schedule {
@@ -69,15 +72,20 @@ function schedule(
   options: ScheduleOptions,
   shareAt: (math: PortableMath, progress: number) => number,
 ): Schedule {
+  requireKnownKeys(`make a schedule '${name}'`, options, { warmupSteps: true, steps: true, minRatio: true });
   const { warmupSteps = 0, steps, minRatio = 0 } = options;
   if (!(Number.isInteger(steps) && steps > 0)) {
-    throw new ArgumentError(`Cannot make a schedule of ${steps} steps: give a positive integer`);
+    throw new ArgumentError(`Cannot make a schedule of ${valueText(steps)} steps: give a positive integer`);
   }
   if (!(Number.isInteger(warmupSteps) && warmupSteps >= 0 && warmupSteps <= steps)) {
-    throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${steps} steps: give an integer from 0 to ${steps}`);
+    throw new ArgumentError(
+      `Cannot warm up for ${valueText(warmupSteps)} of ${steps} steps: give an integer from 0 to ${steps}`,
+    );
   }
-  if (!(minRatio >= 0 && minRatio <= 1)) {
-    throw new ArgumentError(`Cannot end a schedule at ${minRatio} of the learning rate: minRatio must be from 0 to 1`);
+  if (!isWithin(minRatio, 0, 1)) {
+    throw new ArgumentError(
+      `Cannot end a schedule at ${valueText(minRatio)} of the learning rate: minRatio must be a number from 0 to 1`,
+    );
   }
   const peak = Math.max(1, warmupSteps);
   return {

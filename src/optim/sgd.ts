@@ -6,7 +6,9 @@
 import type { DevicePtr } from "../device/device.ts";
 import type { Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { valueText } from "../words.ts";
 import type { OptimizerSettings, ParamGroupOptions } from "./groups.ts";
 import { Optimizer, type UpdateArgs } from "./optimizer.ts";
 
@@ -41,14 +43,25 @@ export class SGD extends Optimizer<SGDSettings> {
 
   /** Refuses settings that make no sense. */
   protected override check({ learningRate, momentum, dampening, weightDecay, nesterov }: SGDSettings): void {
-    if (!(learningRate >= 0 && momentum >= 0 && weightDecay >= 0)) {
+    const areSound = [learningRate, momentum, weightDecay].every((value) => isWithin(value, 0) && value < Infinity);
+    if (!areSound || !Number.isFinite(dampening)) {
       throw new ArgumentError(
-        `Cannot use learningRate ${learningRate}, momentum ${momentum}, weightDecay ${weightDecay}: none may be negative`,
+        `Cannot use learningRate ${valueText(learningRate)}, momentum ${valueText(momentum)}, dampening ${
+          valueText(dampening)
+        }, weightDecay ${valueText(weightDecay)}: all must be finite numbers, and none but dampening may be negative`,
       );
+    }
+    if (typeof nesterov !== "boolean") {
+      throw new ArgumentError(`Cannot use nesterov ${valueText(nesterov)}: it must be true or false`);
     }
     if (nesterov && (momentum === 0 || dampening !== 0)) {
       throw new ArgumentError("Cannot use nesterov without momentum, or with dampening");
     }
+  }
+
+  /** Names of the settings that only it has. */
+  protected override otherSettings(): { readonly momentum: true; readonly dampening: true; readonly nesterov: true } {
+    return { momentum: true, dampening: true, nesterov: true };
   }
 
   /** PyTorch's names of the states. */

@@ -1,6 +1,6 @@
 /**
- * The memory of one optimizer state of a flat shard. It lies on the shard's device, or in a pool. A state in a pool is copied to the
- * device for each update, and back after it.
+ * The memory of one optimizer state of a flat shard: on the shard's device, or in a pool from which it comes to the device for each update
+ * and goes back.
  *
  * @module
  */
@@ -9,91 +9,144 @@ import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import type { StatePool } from "../device/state_pool.ts";
 import { float32 } from "../dtype.ts";
-import { UseAfterDisposeError } from "../errors.ts";
+import { InternalError, UseAfterDisposeError } from "../errors.ts";
 
-/** One state: float32 elements, which are zeros at first. */
+/** Bytes of zeros that are written to a pool at once. */
+const PIECE_BYTES = 2 ** 20;
+
+/** A state: float32 elements, zeros at first. */
 export class StateMemory {
-  readonly #device: Device;
-  readonly #pool: StatePool | undefined;
-  readonly #byteLength: number;
+  /** Bytes of all elements. */
+  readonly byteLength: number;
   readonly #owner: string;
-  /** Address of the state in the pool; undefined without a pool. */
-  readonly #resting: DevicePtr | undefined;
+  /** The place in the pool where the state rests, or its memory on the device. */
+  readonly #resting: { readonly pool: StatePool; readonly ptr: DevicePtr } | Buffer;
   #isReleased = false;
-  /** The state's memory on the device. Without a pool it is always there, with a pool only during an update. */
-  #present: Buffer | undefined;
 
   /**
-   * Allocates the state.
+   * Takes memory.
    *
+   * @throws {OutOfMemoryError} if the device has none left
    * @throws {FileError} if the pool's file has no room
    */
   constructor(device: Device, pool: StatePool | undefined, length: number, owner: string) {
-    this.#device = device;
-    this.#pool = pool;
-    this.#byteLength = length * float32.byteLength;
+    this.byteLength = length * float32.byteLength;
     this.#owner = owner;
-    this.#resting = pool?.allocator.allocate(this.#byteLength, owner, "optimizer");
+    if (pool === undefined) {
+      const buffer = Buffer.allocate(device, this.byteLength, owner, "optimizer");
+      device.kernels.fill({ dtype: float32, n: length, value: 0, dst: buffer.ptr });
+      this.#resting = buffer;
+      return;
+    }
+    const ptr = pool.allocator.allocate(this.byteLength, owner, "optimizer");
+    this.#resting = { pool, ptr };
     try {
-      const { ptr: dst } = this.#attach();
-      device.kernels.fill({ dtype: float32, n: length, value: 0, dst });
-      this.endUpdate();
+      // Written and not only counted, as the disk may be full.
+      const zeros = new Uint8Array(Math.min(PIECE_BYTES, this.byteLength));
+      for (let done = 0; done < this.byteLength; done += zeros.byteLength) {
+        pool.copyIn(devicePtr(ptr + done), zeros.subarray(0, this.byteLength - done));
+      }
     } catch (error) {
       this.release();
       throw error;
     }
   }
 
-  /** The device or pool that the state lies in between updates. */
-  get holder(): MemoryPlace["device"] {
-    return this.#pool ?? this.#device;
+  /** Whether it rests in a pool, so that an update needs memory of the device for it. */
+  get isPooled(): boolean {
+    return !(this.#resting instanceof Buffer);
   }
 
-  /** The place of an element of the state between updates. */
+  /** What its memory belongs to between updates. */
+  get holder(): MemoryPlace["device"] {
+    return this.#resting instanceof Buffer ? this.#resting.device : this.#resting.pool;
+  }
+
+  /** Where the state's elements lie between updates, from `element` on. */
   placeOf(element: number): MemoryPlace {
     if (this.#isReleased) {
       throw new UseAfterDisposeError(`Cannot use '${this.#owner}' after its optimizer was disposed`);
     }
-    const offset = element * float32.byteLength;
-    if (this.#pool === undefined || this.#resting === undefined) {
-      return { device: this.#device, ptr: devicePtr(this.#attach().ptr + offset) };
-    }
-    return { device: this.#pool, ptr: devicePtr(this.#resting + offset) };
+    return { device: this.holder, ptr: devicePtr(this.#resting.ptr + element * float32.byteLength) };
   }
 
-  /** Copies the state to the device, if it lies in a pool. @returns its address there until {@link endUpdate} */
-  beginUpdate(): DevicePtr {
-    const { ptr } = this.#attach();
-    if (this.#pool !== undefined) copyAcross({ device: this.#device, ptr }, this.placeOf(0), this.#byteLength);
-    return ptr;
-  }
-
-  /** Copies the state back to its pool, if it lies in one, and frees the memory on the device. */
-  endUpdate(): void {
-    if (this.#pool === undefined || this.#present === undefined) return;
-    try {
-      copyAcross(this.placeOf(0), { device: this.#device, ptr: this.#present.ptr }, this.#byteLength);
-    } finally {
-      this.abandonUpdate();
-    }
-  }
-
-  /** Frees the memory that {@link beginUpdate} took, if {@link endUpdate} does not follow. The pool keeps the values from before. */
-  abandonUpdate(): void {
-    if (this.#pool === undefined) return;
-    this.#present?.release();
-    this.#present = undefined;
-  }
-
-  /** Frees the state. */
+  /** Gives its memory back. */
   release(): void {
     this.#isReleased = true;
-    this.#present?.release();
-    this.#present = undefined;
-    if (this.#resting !== undefined) this.#pool?.allocator.free(this.#resting);
+    if (this.#resting instanceof Buffer) this.#resting.release();
+    else this.#resting.pool.allocator.free(this.#resting.ptr);
+  }
+}
+
+/**
+ * Memory of a device for one update of states that rest in a pool: each in turn comes there, is updated and goes back. It is as large
+ * as the largest of them, and taken before the first update.
+ */
+export class UpdateRoom implements Disposable {
+  readonly #device: Device;
+  readonly #buffers = new Map<string, Buffer>();
+
+  /**
+   * Takes memory; none where no state rests in a pool.
+   *
+   * @param blocks whose states are to be updated, by name
+   * @throws {OutOfMemoryError} if the device has none left
+   */
+  constructor(device: Device, blocks: Iterable<{ readonly states: ReadonlyMap<string, StateMemory> }>) {
+    this.#device = device;
+    const needed = new Map<string, number>();
+    for (const { states } of blocks) {
+      for (const [name, { isPooled, byteLength }] of states) {
+        if (isPooled) needed.set(name, Math.max(byteLength, needed.get(name) ?? byteLength));
+      }
+    }
+    try {
+      for (const [name, byteLength] of needed) {
+        this.#buffers.set(name, Buffer.allocate(device, byteLength, `optimizer ${name} in an update`, "optimizer"));
+      }
+    } catch (error) {
+      this[Symbol.dispose]();
+      throw error;
+    }
   }
 
-  #attach(): Buffer {
-    return this.#present ??= Buffer.allocate(this.#device, this.#byteLength, this.#owner, "optimizer");
+  /**
+   * Brings states to the device.
+   *
+   * @returns gives a state's address there by its name
+   */
+  begin(states: ReadonlyMap<string, StateMemory>): (name: string) => DevicePtr {
+    const ptrs = new Map(
+      Array.from(states, ([name, state]): [string, DevicePtr] => {
+        if (!state.isPooled) return [name, state.placeOf(0).ptr];
+        const place = this.#placeOf(name);
+        copyAcross(place, state.placeOf(0), state.byteLength);
+        return [name, place.ptr];
+      }),
+    );
+    return (name) => {
+      const ptr = ptrs.get(name);
+      if (ptr === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
+      return ptr;
+    };
+  }
+
+  /** Keeps what was written in them. */
+  end(states: ReadonlyMap<string, StateMemory>): void {
+    for (const [name, state] of states) {
+      if (state.isPooled) copyAcross(state.placeOf(0), this.#placeOf(name), state.byteLength);
+    }
+  }
+
+  /** Gives its memory back. */
+  [Symbol.dispose](): void {
+    for (const buffer of this.#buffers.values()) buffer.release();
+    this.#buffers.clear();
+  }
+
+  #placeOf(name: string): MemoryPlace {
+    const buffer = this.#buffers.get(name);
+    if (buffer === undefined) throw new InternalError(`there is no room for the state '${name}'`);
+    return { device: this.#device, ptr: buffer.ptr };
   }
 }

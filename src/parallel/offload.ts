@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { StatePool } from "../device/state_pool.ts";
 
 /** The place of a rank's shards, gradients and optimizer states while nothing computes with them. */
@@ -46,6 +47,8 @@ export interface CpuOffloadOptions {
  * if (layer.weight.grad?.device === run.device) throw new Error("not offloaded");
  * ```
  */
-export function cpuOffloadPolicy({ pinMemory = true, optimizerStates }: CpuOffloadOptions = {}): OffloadPolicy {
+export function cpuOffloadPolicy(options: CpuOffloadOptions = {}): OffloadPolicy {
+  requireKnownKeys("offload", options, { pinMemory: true, optimizerStates: true });
+  const { pinMemory = true, optimizerStates } = options;
   return { kind: "cpu", pinMemory, optimizerStates };
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { COMPUTE_DTYPES, type DType, float32, requireDType } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { BoundaryDtypes } from "../nn/module.ts";
@@ -52,6 +53,8 @@ export function ledgerOf({ paramDtype, reduceDtype }: ResolvedPrecision): DtypeL
  * @throws {DTypeError} for what is no dtype, such as a name
  */
 export function resolvePrecision(precision: MixedPrecision = {}): ResolvedPrecision {
+  const known = { paramDtype: true, reduceDtype: true, outputDtype: true, castForwardInputs: true } as const;
+  requireKnownKeys("set the precision", precision, known);
   const { paramDtype = float32, reduceDtype = float32, outputDtype, castForwardInputs = true } = precision;
   for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype, outputDtype })) {
     if (dtype === undefined) continue;

@@ -1,22 +1,21 @@
 /**
- * Workers that the process does not wait for: it ends when all else has, whatever they do. The runtimes give such ones by the
- * interface of Node only.
+ * Workers for which the process does not wait: it ends when all else has ended. Only Node's interface has such Workers, in both
+ * runtimes.
  *
  * @module
  */
 import { Worker, workerData } from "node:worker_threads";
 
-/** A running one. */
 export interface BackgroundWorker {
-  /** Rejects when it has ended, by an error or by itself. */
+  /** Rejects when the Worker has ended, by an error or by itself. */
   readonly ended: Promise<never>;
-  /** From now on, the process waits for it all the same. */
+  /** Makes the process wait for it from now on. */
   hold(): void;
-  /** Ends it, if it is not within native code: that goes on. */
+  /** Ends the Worker, unless it is inside native code, which goes on. */
   terminate(): void;
 }
 
-/** Starts a Worker of a module, which finds what it is given by {@link givenData}. */
+/** Starts a Worker of a module, which reads `data` by {@link givenData}. */
 export function startBackgroundWorker(url: URL, data: unknown): BackgroundWorker {
   const worker = new Worker(url, { workerData: data });
   worker.unref();
@@ -24,11 +23,11 @@ export function startBackgroundWorker(url: URL, data: unknown): BackgroundWorker
     worker.on("error", reject);
     worker.on("exit", () => reject(new Error("its Worker has ended")));
   });
-  ended.catch(() => {}); // who does not wait for it is not told
+  ended.catch(() => {}); // a caller that does not wait for it gets no error
   return { ended, hold: () => worker.ref(), terminate: () => void worker.terminate() };
 }
 
-/** What the Worker that this is was given. */
+/** The `data` of this Worker. */
 export function givenData(): unknown {
   return workerData;
 }

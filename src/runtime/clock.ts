@@ -11,14 +11,14 @@ export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => void setTimeout(resolve, ms));
 }
 
-/** Lets this thread sleep for `ms` milliseconds: no event of it is handled meanwhile. */
+/** Blocks this thread for `ms` milliseconds; its events wait. */
 export function blockFor(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
 /**
- * Milliseconds since the epoch when `performance.now()` was 0, to some microseconds: processes of one host that measure it at
- * about the same time share one scale by it. Takes some milliseconds, as the wall clock is read at moments when it turns.
+ * Time in milliseconds since the epoch at which `performance.now()` was 0, to some microseconds: with it, processes of a host
+ * share one scale. Takes some milliseconds, as the wall clock is read when it ticks.
  */
 export function originOfElapsed(
   now: () => number = Date.now,
@@ -29,7 +29,7 @@ export function originOfElapsed(
     const before = now();
     for (let after = before; after === before;) {
       after = now();
-      // A reading after the turn was seen late gives less than the origin.
+      // If the tick was seen late, the difference is less than the origin.
       if (after !== before) origin = Math.max(origin, after - elapsed());
     }
   }

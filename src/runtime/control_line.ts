@@ -1,38 +1,38 @@
 /**
- * What a rank tells the launcher, which owns the terminal: a status to be drawn below the log, text such as a help that is
- * not one rank's, or why the rank failed. It prints a control line in the form of an operating-system command of terminals, so the line is invisible where no
- * launcher reads it.
+ * Messages of a rank to the launcher, which owns the terminal: a status to show below the log, text that does not belong to one
+ * rank, such as a help, or the reason why the rank failed. A message is printed as an operating-system command of terminals, so
+ * it is invisible without a launcher.
  *
  * @module
  */
 
-/** Why a rank failed. */
+/** The failure of a rank. */
 export interface FailureRecord {
   /** Name of the error's class. */
   readonly name: string;
   readonly message: string;
-  /** Where it was thrown, line by line; of errors that a program is mended for, not its settings or the machine. */
+  /** Stack frames; only for errors that are faults of a program, and not of its settings or the machine. */
   readonly frames: readonly string[];
-  /** Whether nobody catches it, so that the runtime's own report of it follows on standard error. */
+  /** True if no code catches it, so that the runtime's own report follows on standard error. */
   readonly uncaught: boolean;
-  /** The rank that stopped this one; absent where it failed of itself. */
+  /** The rank that stopped this rank; undefined if it failed by itself. */
   readonly followed?: number | undefined;
-  /** When, in milliseconds since the epoch. */
+  /** Time in milliseconds since the epoch. */
   readonly time: number;
 }
 
-/** What a control line says. An empty status takes the last one away; what is plain is shown with no rank before it. */
+/** A message of a rank. An empty status removes the last one; plain text is shown without a rank. */
 export type ControlLine =
   | { readonly status: string }
   | { readonly plain: string }
-  /** The rank has saved what it had to, and only ends. */
+  /** The rank has saved everything, and only has to end. */
   | { readonly over: true }
   | { readonly failure: FailureRecord };
 
 const head = "\u001b]fullyshard;";
 const tail = "\u0007";
 
-/** What is said of a failure. A wrong configuration speaks for itself. */
+/** A failure in words; a wrong configuration is reported without its class. */
 export function failureText({ name, message, frames }: FailureRecord): string {
   return [name === "ConfigError" ? message : `${name}: ${message}`, ...frames].join("\n");
 }
@@ -42,7 +42,7 @@ export function encodeControlLine(line: ControlLine): string {
   return `${head}${JSON.stringify(line)}${tail}`;
 }
 
-/** What a line that a rank printed says, or undefined for an ordinary one. */
+/** The message in a line that a rank printed; undefined for an ordinary line. */
 export function decodeControlLine(line: string): ControlLine | undefined {
   if (!line.startsWith(head) || !line.endsWith(tail)) return undefined;
   try {

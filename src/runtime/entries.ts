@@ -1,6 +1,6 @@
 /**
- * Names in a directory with what each of them is: also names that are not UTF-8, which the runtimes cannot open, links that
- * lead nowhere, and what is neither a file nor a directory.
+ * Names in a directory with their kinds, including names that are not UTF-8, which the runtimes cannot open, broken links, and
+ * special files.
  *
  * Permissions on Deno: `--allow-read` of the paths used.
  *
@@ -11,18 +11,17 @@ import { codeOf } from "./errno.ts";
 import { guarded } from "./files.ts";
 
 /**
- * What lies at a path, links followed:
+ * Kind of a path, with links followed:
  * - `special`: a pipe, a socket or a device
- * - `nowhere`: a link whose target is not there, or that leads back to itself
- * - `unreadable`: something that this user may not look at
+ * - `nowhere`: a link whose target is missing, or that leads back to itself
+ * - `unreadable`: a path that this user may not look at
  */
 export type EntryKind = "file" | "directory" | "special" | "nowhere" | "unreadable";
 
-/** A name in a directory. */
 export interface Entry {
-  /** The name; of one that is `unnamed`, with the bytes that are not UTF-8 as `\xe9` (Deno gives U+FFFD in place of them). */
+  /** The name; if it is `unnamed`, with `\xe9` for bytes that are not UTF-8 (Deno has U+FFFD in their place). */
   readonly name: string;
-  /** `unnamed`: the name is not UTF-8, so that nothing can be opened by it. */
+  /** `unnamed`: the name is not UTF-8, so it cannot be opened. */
   readonly kind: EntryKind | "unnamed";
 }
 
@@ -33,7 +32,7 @@ export function listEntries(directory: string): Entry[] {
   const bytes = guarded(directory, "list", () => fs.readdirSync(directory, { encoding: "buffer" }));
   const seen = new Set<string>();
   return bytes.map(nameOf).sort((a, b) => a.name < b.name ? -1 : 1).flatMap(({ name, isExact }): Entry[] => {
-    // Deno gives the same text for all names that differ in such bytes only, and opens nothing by it.
+    // Deno gives the same text for all names that differ in such bytes only, and cannot open it.
     const isDouble = seen.has(name);
     seen.add(name);
     const isLost = !isExact || (name.includes("\ufffd") && (isDouble || !isThere(`${directory}/${name}`)));
@@ -41,7 +40,7 @@ export function listEntries(directory: string): Entry[] {
   });
 }
 
-/** What lies at a path; undefined if there is nothing of that name. */
+/** Kind of a path; undefined if it does not exist. */
 export function entryKind(target: string): EntryKind | undefined {
   try {
     const status = fs.statSync(target);
@@ -56,12 +55,12 @@ export function entryKind(target: string): EntryKind | undefined {
   }
 }
 
-/** A file's number on its device, and its times in milliseconds since the epoch, in the grain that both runtimes give. */
+/** A file's inode and its times in milliseconds since the epoch, in the precision that both runtimes have. */
 export function fileTimes(
   file: string,
 ): { readonly inode: number; readonly modifiedMs: number; readonly changedMs: number } {
   const { ino, mtimeMs, ctimeMs } = guarded(file, "look at", () => fs.statSync(file));
-  // Deno tells the time of change in whole seconds.
+  // Deno gives the time of change in seconds.
   return { inode: ino, modifiedMs: Math.floor(mtimeMs), changedMs: Math.floor(ctimeMs / 1000) * 1000 };
 }
 
@@ -70,7 +69,7 @@ function entryOf(directory: string, name: string): Entry[] {
   return kind === undefined ? [] : [{ name, kind }]; // it has gone meanwhile
 }
 
-/** Whether a name is there, whatever it leads to. */
+/** True if a name exists, even as a broken link. */
 function isThere(target: string): boolean {
   try {
     fs.lstatSync(target);
@@ -80,7 +79,6 @@ function isThere(target: string): boolean {
   }
 }
 
-/** A name's text, and whether it is all that the name is. */
 function nameOf(bytes: Uint8Array): { readonly name: string; readonly isExact: boolean } {
   const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
   const again = new TextEncoder().encode(text);
@@ -88,7 +86,7 @@ function nameOf(bytes: Uint8Array): { readonly name: string; readonly isExact: b
   return isExact ? { name: text, isExact } : { name: escapeBytes(bytes), isExact };
 }
 
-/** Bytes as text, those that are not UTF-8 as `\xe9`. */
+/** Bytes as text, with `\xe9` for bytes that are not UTF-8. */
 function escapeBytes(bytes: Uint8Array): string {
   let text = "";
   for (let at = 0; at < bytes.length;) {

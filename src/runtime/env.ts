@@ -1,10 +1,10 @@
 /**
- * The only reader of environment variables: typed readers over the table of `variables.ts`. A value that cannot be
- * parsed is a ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does
- * not see what a runtime writes to its own copy (see `src/ffi/posix.ts` for `setenv`).
+ * The only reader of environment variables: typed readers over the table of `variables.ts`. A value that cannot be parsed is a
+ * ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does not see a runtime's
+ * changes to its own copy (see `src/ffi/posix.ts` for `setenv`).
  *
- * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set.
- * Only the variables that tell a rank its number, or name a launcher, are different: a process that cannot read them would train alone, so
+ * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set. The
+ * exception are variables that give a rank its number or name a launcher: a process that cannot read them would train alone, so
  * permission for them is requested, and a refusal is an error.
  *
  * @module
@@ -18,22 +18,21 @@ type NamesOf<K extends EnvVariable["kind"]> = {
   [N in EnvName]: (typeof ENV)[N]["kind"] extends K ? N : never;
 }[EnvName];
 
-/** Gives the raw text of a variable, undefined if it is not set. */
+/** Returns the raw text of a variable; undefined if it is not set. */
 export type EnvSource = (name: EnvName) => string | undefined;
 
 /** Typed readers over a source. */
 export interface Environment {
   /** The text, or undefined when unset or empty. */
   text(name: NamesOf<"text">): string | undefined;
-  /** A whole number from 0. @throws {ConfigError} if it is anything else */
-  whole(name: NamesOf<"whole">): number | undefined;
+  /** A non-negative integer. @throws {ConfigError} if it is anything else */
+  integer(name: NamesOf<"integer">): number | undefined;
   /** A positive number of seconds. @throws {ConfigError} if it is anything else */
   seconds(name: NamesOf<"seconds">): number | undefined;
-  /** Whether the variable is set to anything but the empty string. */
+  /** True if the variable is set to anything but the empty string. */
   flag(name: NamesOf<"flag">): boolean;
 }
 
-/** The variables of this process. */
 export function processEnvironment(): Environment {
   return environmentFrom(processSource);
 }
@@ -53,13 +52,13 @@ export function environmentFrom(source: EnvSource): Environment {
   const isPositive = (raw: string): boolean => Number.isFinite(Number(raw)) && Number(raw) > 0;
   return {
     text,
-    whole: (name) => number(name, "a whole number from 0", isWhole),
+    integer: (name) => number(name, "a whole number from 0", isInteger),
     seconds: (name) => number(name, "a positive number of seconds", isPositive),
     flag: (name) => text(name) !== undefined,
   };
 }
 
-/** Variables that the package `yaml` asks for when it reads a file. */
+/** Variables that the package `yaml` reads when it parses a file. */
 const YAML_NAMES = ["LOG_STREAM", "LOG_TOKENS"];
 
 /** The names of all variables that are read, for `--allow-env=`. */
@@ -67,7 +66,7 @@ export function environmentNames(): readonly string[] {
   return [...Object.keys(ENV), ...YAML_NAMES];
 }
 
-/** What `npm run` took of its command line before `--`. */
+/** Flags that `npm run` took from its command line before `--`. */
 export interface NpmConfiguration {
   /** The script that npm runs, e.g. `train`. */
   readonly script: string;
@@ -75,10 +74,10 @@ export interface NpmConfiguration {
   readonly values: Readonly<Record<string, string>>;
 }
 
-/** What npm took of its command line; undefined where npm did not start this process, or that may not be read. */
+/** Flags that npm took from its command line; undefined if npm did not start this process, or they may not be read. */
 export function npmConfiguration(): NpmConfiguration | undefined {
-  const told = processEnvironment().text("FULLYSHARD_NPM");
-  if (told !== undefined) return JSON.parse(told);
+  const given = processEnvironment().text("FULLYSHARD_NPM");
+  if (given !== undefined) return JSON.parse(given);
   if (!isPermitted({ name: "env" })) return undefined;
   const { npm_lifecycle_event: script, npm_command: command, npm_config_user_agent: agent } = process.env;
   if (script === undefined || command === undefined || !/^(run|run-script|start|test)$/.test(command)) return undefined;
@@ -91,22 +90,22 @@ export function npmConfiguration(): NpmConfiguration | undefined {
   return { script, values: Object.fromEntries(values) };
 }
 
-/** All variables of this process, to be handed on to processes that it starts; the library decides nothing by them. */
+/** All variables of this process, for processes that it starts; the library decides nothing by them. */
 export function inheritedVariables(): Readonly<Record<string, string | undefined>> {
   return { ...process.env };
 }
 
-/** Whether a text is a whole number from 0. */
-export function isWhole(text: string): boolean {
+/** True if a text is a non-negative integer. */
+export function isInteger(text: string): boolean {
   return /^\d{1,15}$/.test(text.trim());
 }
 
-/** The text of a variable of this process. @throws {ConfigError} if one that must be readable is not */
+/** The text of a variable of this process. @throws {ConfigError} if a variable that must be readable is not */
 export function processSource(name: EnvName): string | undefined {
   const declared: EnvVariable = ENV[name];
   if (isPermitted({ name: "env", variable: name })) return process.env[name];
   if (declared.mustBeReadable !== true) return undefined;
-  // One question for all variables, not one for each.
+  // One request for all variables, instead of one for each.
   if (requestPermission({ name: "env" })) return process.env[name];
   throw new ConfigError([{
     path: name,

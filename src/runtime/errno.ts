@@ -1,5 +1,5 @@
 /**
- * Why a call of the system failed: its code, and words that say what helps.
+ * Reasons of failed system calls: the code, and the remedy in words.
  *
  * @module
  */
@@ -26,19 +26,19 @@ const REMEDIES: Readonly<Record<string, string>> = {
   EXDEV: "source and target are on different file systems",
 };
 
-/** Why a call failed, and what helps. */
+/** The reason of a failed call, with the remedy. */
 export function reason(code: string | undefined, error: unknown): string {
   const known = code === undefined ? undefined : REMEDIES[code];
   if (known !== undefined) return `${known} (${code})`;
   return permissionRemedy(error) ?? (error instanceof Error ? error.message : String(error));
 }
 
-/** The system's error code; for Deno's refusals, the name of its error. */
+/** The system's error code; for Deno's refusals, the name of the error. */
 export function codeOf(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   if ("code" in error && typeof error.code === "string") return error.code;
   if (error.name === "NotCapable") return error.name;
-  // Deno gives some errors (EFBIG, EDQUOT) no code, only the system's number in the text.
+  // Deno gives some errors (EFBIG, EDQUOT) no code, but the system's number in the text.
   const number = /\(os error (\d+)\)/.exec(error.message)?.[1];
   return number === undefined ? undefined : errnoName(Number(number));
 }

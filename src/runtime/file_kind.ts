@@ -1,15 +1,14 @@
 /**
- * Kinds of files that are mistaken for another one: what is not a regular file, and what lies in a file's place after a
- * download that went wrong.
+ * Recognition of wrong files: irregular files, and files that a failed download left.
  *
  * @module
  */
 import type { Stats } from "node:fs";
 
-/** Bytes of a file's start that {@link foreignContent} needs. */
+/** Number of first bytes that {@link foreignContent} needs. */
 export const FOREIGN_BYTES = 512;
 
-/** Says what lies at a path that is not a regular file, and what helps; undefined for a regular file. */
+/** Names a path that is not a regular file, with the remedy; undefined for a regular file. */
 export function irregular(status: Stats): string | undefined {
   if (status.isFile()) return undefined;
   if (status.isDirectory()) return "it is a directory, not a regular file";
@@ -23,7 +22,7 @@ export function irregular(status: Stats): string | undefined {
   return `it is ${kind}, not a regular file; write what it gives into a file, or remove it`;
 }
 
-/** First bytes of kinds of files that are neither JSON nor safetensors. */
+/** First bytes of file formats other than JSON and safetensors. */
 const MAGIC: readonly (readonly [bytes: readonly number[], kind: string])[] = [
   [[0x1f, 0x8b], "gzip data: unpack it by 'gunzip'"],
   [[0x28, 0xb5, 0x2f, 0xfd], "zstd data: unpack it by 'unzstd'"],
@@ -38,11 +37,11 @@ const MAGIC: readonly (readonly [bytes: readonly number[], kind: string])[] = [
 ];
 
 /**
- * Recognizes what often lies in the place of a JSON or safetensors file: a pointer of Git LFS, a page of a server that
- * refused, a compressed file, nothing.
+ * Recognizes wrong contents that often replace a JSON or safetensors file: a Git LFS pointer, an error page of a server, a
+ * compressed file, nothing.
  *
- * @param start the first bytes of the file, {@link FOREIGN_BYTES} of them where it has so many
- * @returns the kind and what helps, to follow "it is "; undefined for what is not recognized
+ * @param start the first {@link FOREIGN_BYTES} bytes of the file, or all of a shorter one
+ * @returns the kind and the remedy, to follow "it is "; undefined if it is not recognized
  */
 export function foreignContent(start: Uint8Array): string | undefined {
   if (start.length === 0) return "empty: download the file again";
@@ -68,7 +67,7 @@ export function foreignContent(start: Uint8Array): string | undefined {
   return undefined;
 }
 
-/** The message of a JSON object that tells an error and nothing else. */
+/** The message of a JSON object that only reports an error. */
 function errorIn(text: string): string | undefined {
   return /^\{\s*"(?:error|message|detail|errors)"\s*:\s*(?:\[\s*)?"([^"]{1,80})/.exec(text)?.[1];
 }

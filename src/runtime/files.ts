@@ -1,11 +1,10 @@
 /**
- * Files and directories over `node:fs`, which both runtimes have. Every failure is a {@link FileError} with the path,
- * what was being done, why it failed and what helps. A file that others rely on is replaced by {@link replaceFile}:
- * written aside, synced, renamed, so that a reader sees the old bytes or the new ones and a failed write leaves the old
- * file as it was.
+ * Files and directories over `node:fs`, which both runtimes have. Every failure is a {@link FileError} with the path, the action,
+ * the reason and the remedy. Files that other code relies on are replaced by {@link replaceFile}: written aside, synced, renamed.
+ * So a reader sees the old bytes or the new ones, and a failed write keeps the old file.
  *
- * Permissions on Deno: `--allow-read` and `--allow-write` of the paths used. Nothing under /dev, /proc or /sys can be
- * touched by these functions without `--allow-all`; the C library can (`src/ffi/posix.ts`).
+ * Permissions on Deno: `--allow-read` and `--allow-write` of the paths used. Nothing under /dev, /proc or /sys can be touched by
+ * these functions without `--allow-all`; the C library can (`src/ffi/posix.ts`).
  *
  * @module
  */
@@ -21,7 +20,7 @@ import { foreignContent, irregular } from "./file_kind.ts";
 /**
  * Reads all bytes of a regular file.
  *
- * @throws {FileError} if it is not there, not a regular file, or cannot be read
+ * @throws {FileError} if it does not exist, is not a regular file, or cannot be read
  */
 export async function readBytes(file: string): Promise<Uint8Array> {
   requireRegular(file, "read");
@@ -32,25 +31,25 @@ export async function readBytes(file: string): Promise<Uint8Array> {
   }
 }
 
-/** The text of a whole file, which must be valid UTF-8. */
+/** Reads the text of a file, which must be valid UTF-8. */
 export async function readText(file: string): Promise<string> {
   return decode(file, await readBytes(file));
 }
 
-/** The text of a whole file, which must be valid UTF-8, at once. */
+/** Reads the text of a file synchronously; it must be valid UTF-8. */
 export function readTextSync(file: string): string {
   return decode(file, readBytesSync(file));
 }
 
-/** Reads all bytes of a regular file at once; as {@link readBytes}. */
+/** The synchronous {@link readBytes}. */
 export function readBytesSync(file: string): Uint8Array {
   requireRegular(file, "read");
   return guarded(file, "read", () => fs.readFileSync(file));
 }
 
 /**
- * Refuses what is not a regular file before it is opened: opening a named pipe waits for its writer, for ever where
- * there is none, and a device may have no end.
+ * Refuses irregular files before they are opened: opening a named pipe waits for its writer, perhaps forever, and a device may
+ * have no end.
  */
 function requireRegular(file: string, what: string): void {
   const status = guarded(file, what, () => fs.statSync(file));
@@ -58,7 +57,7 @@ function requireRegular(file: string, what: string): void {
   if (detail !== undefined) throw new FileError(file, what, detail, status.isDirectory() ? "EISDIR" : undefined);
 }
 
-/** A file open for reading at any place. */
+/** A file open for reading at any offset. */
 export interface ReadableFile extends Disposable {
   readonly path: string;
   /** The file's size when it was opened. */
@@ -66,15 +65,14 @@ export interface ReadableFile extends Disposable {
   /**
    * Fills `into` with the bytes from `offset` on.
    *
-   * @throws {FileError} if the file ends before
+   * @throws {FileError} if the file ends earlier
    */
   read(offset: number, into: Uint8Array): void;
-  /** Bytes from `offset` on in pieces that a processor's cache holds, each valid until the next; as {@link read}. */
+  /** Reads bytes from `offset` on in pieces that fit in a processor's cache, each valid until the next. */
   pieces(offset: number, byteLength: number): Iterable<Uint8Array>;
   close(): void;
 }
 
-/** Opens a file for reading. */
 export function openReadable(file: string): ReadableFile {
   requireRegular(file, "open");
   const descriptor = guarded(file, "open", () => fs.openSync(file, "r"));
@@ -107,18 +105,17 @@ function* piecesOf(read: ReadableFile["read"], offset: number, byteLength: numbe
   }
 }
 
-/** A file open for writing. */
 export interface WritableFile extends Disposable {
   /** The file's size when it was opened. */
   readonly byteLength: number;
-  /** Writes all of `data` where the last write ended, or at byte `at`. */
+  /** Writes all of `data` after the last write, or at byte `at`. */
   write(data: Uint8Array | string, at?: number): void;
-  /** Waits until the device has it. */
+  /** Waits until the disk has the data. */
   sync(): void;
   close(): void;
 }
 
-/** What becomes of a file that is opened for writing. */
+/** Treatment of an existing file that is opened for writing. */
 export type WriteMode = "create" | "append" | "update" | "resume";
 
 const { O_RDWR, O_CREAT } = fs.constants;
@@ -130,8 +127,8 @@ const WRITE_FLAGS: Readonly<Record<WriteMode, string | number>> = {
 };
 
 /**
- * Opens a file for writing; a file of that name is emptied (`create`), kept and written on (`append`), or overwritten
- * in part: it must be there (`update`), or is made where it is not (`resume`). Several processes may write ranges of one file.
+ * Opens a file for writing. An existing file is emptied (`create`), appended to (`append`), or overwritten in parts; then it must
+ * exist (`update`), or is made if it does not (`resume`). Several processes may write ranges of one file.
  */
 export function openWritable(file: string, mode: WriteMode): WritableFile {
   const descriptor = guarded(file, "write", () => {
@@ -159,8 +156,8 @@ export function openWritable(file: string, mode: WriteMode): WritableFile {
 }
 
 /**
- * Replaces a file as one: `data`, whole or in pieces, is written aside, synced and renamed into place. If anything fails,
- * the file that was there is as it was, and nothing is left beside it.
+ * Replaces a file atomically: `data` is written aside, synced and renamed into place. If anything fails, the existing file is
+ * unchanged, and nothing is left beside it.
  */
 export function replaceFile(file: string, data: string | Uint8Array | Iterable<Uint8Array>): void {
   const aside = path.join(path.dirname(file), `.${path.basename(file)}.${process.pid}.partial`);
@@ -175,7 +172,7 @@ export function replaceFile(file: string, data: string | Uint8Array | Iterable<U
     renamePath(aside, file);
   } catch (error) {
     removeQuietly(aside);
-    // The user asked for `file`; the name it was being written under means nothing to them.
+    // The user knows `file`, and not the name under which it is written.
     if (error instanceof FileError && error.path === aside) {
       throw new FileError(file, "write", error.detail, error.code, { cause: error.cause });
     }
@@ -184,35 +181,35 @@ export function replaceFile(file: string, data: string | Uint8Array | Iterable<U
   syncDirectory(path.dirname(file));
 }
 
-/** Renames a file or directory, replacing a file that has the new name; both lie on one file system. */
+/** Renames a file or directory, replacing a file of the new name; both must be on one file system. */
 export function renamePath(from: string, to: string): void {
   guarded(to, "rename to", () => fs.renameSync(from, to));
 }
 
 /**
- * Makes a directory and those above it; one that exists is left as it is.
+ * Makes a directory and its parents; an existing one is unchanged.
  *
- * @returns the first directory that was made, or undefined if all were there
+ * @returns the first directory that was made; undefined if all existed
  */
 export function makeDirectory(directory: string): string | undefined {
   return guarded(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
 }
 
 /**
- * Refuses a directory that cannot be made or written in. Nothing is left of the try, so that a run which fails later
- * leaves no empty directory.
+ * Refuses a directory that cannot be made or written in. It is removed again, so that a run which fails later leaves no empty
+ * directory.
  */
 export function requireWritableDirectory(directory: string): void {
   const first = guarded(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
   try {
-    // Deno tells what a user may write only to programs that may know who the user is, so it is tried.
+    // Deno reports permissions only to programs that may know the user, so a write is tried.
     guarded(directory, "write in", () => fs.rmdirSync(fs.mkdtempSync(path.join(directory, ".try-"))));
   } finally {
     if (first !== undefined) removeEmpty(directory, first);
   }
 }
 
-/** Removes a directory and those above it, up to `last`, unless something has come into one of them. */
+/** Removes a directory and its parents up to `last`, unless one of them is not empty. */
 export function removeEmpty(directory: string, last: string): void {
   const [lower, upper] = [path.resolve(directory), path.resolve(last)];
   try {
@@ -223,23 +220,23 @@ export function removeEmpty(directory: string, last: string): void {
   if (lower !== upper) removeEmpty(path.dirname(lower), upper);
 }
 
-/** Makes a new directory for temporary files that only this user can enter; its name begins with `prefix`. */
+/** Makes a temporary directory that only this user can enter; its name begins with `prefix`. */
 export function makeTemporaryDirectory(prefix: string): string {
   const start = temporaryPath(prefix);
   return guarded(start, "make directory", () => fs.mkdtempSync(start));
 }
 
-/** The path of a file of that name in the system's temporary directory. */
+/** The path of `name` in the system's temporary directory. */
 export function temporaryPath(name: string): string {
   return path.join(processEnvironment().text("TMPDIR") ?? "/tmp", name);
 }
 
-/** Removes a file, or a directory with all that is in it; nothing there is no error. */
+/** Removes a file, or a directory with its contents; a missing one is no error. */
 export function removePath(target: string): void {
   guarded(target, "remove", () => fs.rmSync(target, { recursive: true, force: true }));
 }
 
-/** Removes what a failed write left, as far as that goes. */
+/** Removes the remains of a failed write, as far as possible. */
 export function removeQuietly(target: string): void {
   try {
     removePath(target);
@@ -248,47 +245,44 @@ export function removeQuietly(target: string): void {
   }
 }
 
-/** Waits until the device knows the names in a directory, so that a rename survives a power cut. */
+/** Waits until the disk has the names in a directory, so that a rename survives a power failure. */
 export function syncDirectory(directory: string): void {
   const descriptor = guarded(directory, "sync", () => fs.openSync(directory, "r"));
   try {
     fs.fsyncSync(descriptor);
   } catch {
-    // Some file systems do not sync directories. The rename is in order either way; only its durability is theirs.
+    // Some file systems do not sync directories. The rename is atomic anyway; its durability depends on them.
   } finally {
     fs.closeSync(descriptor);
   }
 }
 
-/** What lies at a path: `none` also when a part of the path is a file. */
+/** Kind of a path; `none` also if a part of the path is a file. */
 export function pathKind(target: string): "file" | "directory" | "other" | "none" {
   try {
     const status = fs.statSync(target);
     return status.isFile() ? "file" : status.isDirectory() ? "directory" : "other";
   } catch (error) {
     const code = codeOf(error);
-    // A link to nowhere and one that leads back to itself are alike.
+    // A broken link and a link to itself are treated alike.
     if (code === "ENOENT" || code === "ENOTDIR" || code === "ELOOP") return "none";
     throw wrapped(target, "look at", error);
   }
 }
 
-/** Whether a path exists. */
 export function pathExists(target: string): boolean {
   return pathKind(target) !== "none";
 }
 
-/** Size of a file in bytes. */
 export function fileByteLength(file: string): number {
   return guarded(file, "look at", () => fs.statSync(file)).size;
 }
 
-/** Names in a directory, sorted by code unit so that every rank and runtime sees one order. */
+/** Names in a directory, sorted by code unit, so that all ranks and runtimes see one order. */
 export function listDirectory(directory: string): string[] {
   return guarded(directory, "list", () => fs.readdirSync(directory)).sort();
 }
 
-/** The path of a file URL; a path as it is. */
 export function filePath(place: string | URL): string {
   return place instanceof URL ? fileURLToPath(place) : place;
 }
@@ -298,7 +292,7 @@ export function absolutePath(target: string): string {
   return path.resolve(target);
 }
 
-/** Makes a symbolic link, whatever its name was before. */
+/** Makes a symbolic link, replacing any file of its name. */
 export function replaceLink(link: string, target: string): void {
   const aside = `${link}.${process.pid}.partial`;
   removePath(aside);
@@ -311,7 +305,7 @@ export function resolveLinks(target: string): string {
   return guarded(target, "look at", () => fs.realpathSync(target));
 }
 
-/** Bytes of a file system: what an unprivileged user may still write, and all there are. */
+/** Bytes of a file system: those that an unprivileged user may still write, and the total. */
 export interface Space {
   readonly freeBytes: number;
   readonly totalBytes: number;
@@ -325,13 +319,13 @@ export function spaceAt(target: string): Space {
 
 const encoder = new TextEncoder();
 
-/** Moves all bytes of a read or write: one system call takes at most 2 GiB. */
+/** Repeats a read or write until all bytes are moved: one system call moves at most 2 GiB. */
 function moveAll(byteLength: number, move: (done: number, length: number) => number): void {
   let done = 0;
   while (done < byteLength) done += move(done, Math.min(byteLength - done, 1 << 30));
 }
 
-/** What closes a file; a second call does nothing. */
+/** Makes a function that closes a file; a second call does nothing. */
 function closing(file: string, what: string, descriptor: number): () => void {
   let open = true;
   return () => {
@@ -351,7 +345,7 @@ function decode(file: string, bytes: Uint8Array): string {
   }
 }
 
-/** Does something with a file; a failure is a {@link FileError} that names it. `what` is a verb, e.g. `read`. */
+/** Does an action with a file; a failure becomes a {@link FileError} naming the file. `what` is a verb, e.g. `read`. */
 export function guarded<T>(target: string, what: string, action: () => T): T {
   try {
     return action();
@@ -368,7 +362,7 @@ function wrapped(target: string, what: string, error: unknown): FileError {
   return new FileError(target, what, detail, code, { cause: error });
 }
 
-/** Why a write failed; where room is lacking, with how much. */
+/** The error of a failed write; if the disk is full, with the free bytes. */
 function unwritten(file: string, byteLength: number, error: unknown): FileError {
   const code = codeOf(error);
   const lacksRoom = code === "ENOSPC" || code === "EDQUOT";
@@ -376,7 +370,7 @@ function unwritten(file: string, byteLength: number, error: unknown): FileError 
   return new FileError(file, "write", `${reason(code, error)}${room}`, code, { cause: error });
 }
 
-/** Bytes that may still be written where a file lies; 0 where the system does not say. */
+/** Bytes that may still be written beside a file; 0 if the system does not report them. */
 function freeBytesBeside(file: string): number {
   try {
     return spaceAt(path.dirname(file)).freeBytes;

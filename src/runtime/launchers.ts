@@ -1,6 +1,6 @@
 /**
  * Launchers whose ranks this library cannot join: those of MPI, PMI and PMIx, and of batch systems other than SLURM. Their
- * variables are known so that their ranks are refused: each of them would otherwise train a whole model of its own.
+ * variables are known so that their ranks are refused: otherwise each rank would train the full model alone.
  *
  * @module
  */
@@ -9,20 +9,19 @@ import type { EnvSource } from "./env.ts";
 import type { EnvName } from "./variables.ts";
 import { scriptCommand } from "./processes.ts";
 
-/** The variables by which a launcher tells a process that it is one of several. */
+/** Variables by which a launcher marks a process as one of several. */
 interface ForeignLauncher {
-  /** Name for messages. */
   readonly name: string;
   readonly rank: EnvName;
-  /** Number of ranks in all; undefined where the launcher tells none. */
+  /** Number of all ranks; undefined if the launcher does not give it. */
   readonly size: EnvName | undefined;
   /** Number of ranks on this host. */
   readonly localSize: EnvName | undefined;
-  /** All variables that only this launcher sets: one is enough to know it. */
+  /** All variables that only this launcher sets: one is enough to recognize it. */
   readonly known: readonly EnvName[];
 }
 
-/** Launchers, the more particular before those whose variables they set too. */
+/** Launchers; one that also sets another's variables comes before it. */
 const FOREIGN_LAUNCHERS: readonly ForeignLauncher[] = [
   {
     name: "Open MPI's mpirun",
@@ -98,23 +97,23 @@ const FOREIGN_LAUNCHERS: readonly ForeignLauncher[] = [
   },
 ];
 
-/** A launcher that started this process as one of several, or of a number that it does not tell. */
+/** The launcher that started this process as one of several, or of an unknown number. */
 export interface EnclosingLauncher {
   readonly name: string;
-  /** What it says of this process, such as `OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=2`. */
+  /** Its variables for this process, such as `OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=2`. */
   readonly said: string;
-  /** Ranks in all; undefined where it does not say. */
+  /** Number of all ranks; undefined if it is not given. */
   readonly size: number | undefined;
-  /** Ranks on this host; undefined where it does not say. */
+  /** Ranks on this host; undefined if they are not given. */
   readonly localSize: number | undefined;
 }
 
 /**
  * Finds the launcher, other than torchrun and SLURM, that started this process as one of several.
  *
- * Tasks of SLURM's srun have variables of PMI or PMIx too. They count as srun's own where their numbers are SLURM's.
+ * Tasks of SLURM's srun have variables of PMI or PMIx too. They count as srun's own if their numbers are SLURM's.
  *
- * @returns undefined if there is none, or if all that there are started one process alone
+ * @returns undefined if there is none, or if each launcher found started this process alone
  */
 export function foreignLauncher(source: EnvSource): EnclosingLauncher | undefined {
   const value = (name: EnvName | undefined): string | undefined => {
@@ -134,7 +133,7 @@ export function foreignLauncher(source: EnvSource): EnclosingLauncher | undefine
   return { name, said: said.slice(0, 2).join(", "), size: count(value(size)), localSize: count(value(localSize)) };
 }
 
-/** Whether srun set a launcher's variables, as their numbers are those of SLURM's task. */
+/** True if srun set a launcher's variables: their numbers equal those of SLURM's task. */
 function isOfSlurm({ rank, size }: ForeignLauncher, value: (name: EnvName) => string | undefined): boolean {
   const space = value("PMIX_NAMESPACE");
   if (rank === "PMIX_RANK" && space !== undefined && !space.startsWith("slurm")) return false;
@@ -143,7 +142,7 @@ function isOfSlurm({ rank, size }: ForeignLauncher, value: (name: EnvName) => st
     value(rank) === value("SLURM_PROCID") && (size === undefined || (value(size) ?? tasks) === tasks);
 }
 
-/** The error for a process that such a launcher started as a rank. */
+/** The error of a process that such a launcher started as a rank. */
 export function foreignRankError({ name, said, size, localSize }: EnclosingLauncher): UnsupportedError {
   const hosts = size !== undefined && localSize !== undefined ? Math.ceil(size / localSize) : 1;
   const perHost = hosts > 1 ? localSize : size;

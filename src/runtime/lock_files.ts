@@ -1,5 +1,5 @@
 /**
- * What locks of folders need of their files, beside `files.ts`.
+ * File functions for locks of folders, beside `files.ts`.
  *
  * Permissions on Deno: `--allow-read` and `--allow-write` of the files.
  *
@@ -10,7 +10,7 @@ import { clearInterval, setInterval } from "node:timers";
 import { codeOf } from "./errno.ts";
 import { guarded, pathKind } from "./files.ts";
 
-/** A file that is open by the system's own descriptor, which `node:fs` gives under Bun only: for calls of the C library. */
+/** A file with the system's own descriptor, which `node:fs` gives under Bun only: for calls of the C library. */
 export interface DescribedFile {
   readonly descriptor: number;
   /** Number of the file on its device. */
@@ -18,7 +18,7 @@ export interface DescribedFile {
   close(): void;
 }
 
-/** Opens a file that is there for reading and writing, or for reading alone where it may not be written. */
+/** Opens an existing file for reading and writing, or for reading only if it may not be written. */
 export function openDescribed(file: string): DescribedFile {
   const descriptor = guarded(file, "open", () => {
     try {
@@ -35,7 +35,7 @@ export function openDescribed(file: string): DescribedFile {
   };
 }
 
-/** Makes a file with a text; false if there is one of that name already, which is left as it is. */
+/** Makes a file with a text; false if one of that name exists, which is unchanged. */
 export function createFile(file: string, text: string): boolean {
   try {
     guarded(file, "write", () => fs.writeFileSync(file, text, { flag: "wx" }));
@@ -46,7 +46,7 @@ export function createFile(file: string, text: string): boolean {
   }
 }
 
-/** Writes a text over the beginning of a file that is there, and cuts off what was behind it. */
+/** Replaces the contents of an existing file by a text. */
 export function overwriteFile(file: string, text: string): void {
   guarded(file, "write", () => {
     const descriptor = fs.openSync(file, "r+");
@@ -59,17 +59,17 @@ export function overwriteFile(file: string, text: string): void {
   });
 }
 
-/** Number of the file at a path on its device; undefined if there is none. */
+/** Inode of a path; undefined if it does not exist. */
 export function inodeOf(file: string): string | undefined {
   return pathKind(file) === "none" ? undefined : String(guarded(file, "look at", () => fs.statSync(file)).ino);
 }
 
-/** When a file was last written, in milliseconds since the epoch, by the clock of its file system. */
+/** Time of a file's last write, in milliseconds since the epoch, by the clock of its file system. */
 export function modifiedAt(file: string): number {
   return guarded(file, "look at", () => fs.statSync(file)).mtimeMs;
 }
 
-/** Calls something again and again, for as long as something else keeps the process; gives what ends it. */
+/** Calls a function at intervals, without keeping the process alive; returns a function that ends it. */
 export function every(ms: number, action: () => void): () => void {
   const timer = setInterval(action, ms);
   timer.unref();

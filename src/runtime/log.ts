@@ -1,6 +1,6 @@
 /**
- * Log lines: a level, the rank that speaks, and one sentence. The sink is injected; the library prints nothing by itself. Whether all ranks or only rank 0 says something is the caller's choice, by {@link
- * Logger.once}.
+ * Log lines: a level, the rank, and one sentence. The sink is injected; the library prints nothing by itself. Callers choose by
+ * {@link Logger.once} if all ranks or only rank 0 writes a line.
  *
  * Permissions on Deno: none.
  *
@@ -10,33 +10,33 @@ import { ArgumentError } from "../errors.ts";
 import { shown } from "../words.ts";
 import { styled, terminal } from "./terminal.ts";
 
-/** Levels, least first. */
+/** Levels, the least important first. */
 export const LOG_LEVELS = ["debug", "info", "warn", "error"] as const;
-/** How much a line matters. */
+/** Importance of a line. */
 export type LogLevel = typeof LOG_LEVELS[number];
 
-/** One line, before it is text. */
+/** One line, before it is formatted. */
 export interface LogRecord {
   /** Milliseconds since the epoch. */
   readonly time: number;
-  /** How much it matters. */
+  /** Importance of the line. */
   readonly level: LogLevel;
-  /** The rank that speaks; undefined before it is known. */
+  /** The rank that writes it; undefined before it is known. */
   readonly rank: number | undefined;
-  /** What is said. */
+  /** Text of the line. */
   readonly message: string;
 }
 
-/** Where lines go. */
+/** Receives log records. */
 export type LogSink = (record: LogRecord) => void;
 
-/** What a logger is made of. */
+/** Options of a logger. */
 export interface LoggerOptions {
-  /** Takes the lines. */
+  /** Receives the lines. */
   readonly sink: LogSink;
   /** Lines below it are dropped. @default `info` */
   readonly level?: LogLevel;
-  /** The rank that speaks. */
+  /** The rank that writes. */
   readonly rank?: number;
 }
 
@@ -49,7 +49,7 @@ export class Logger {
     this.#options = options;
   }
 
-  /** The same logger, speaking as a rank. */
+  /** The same logger, for a rank. */
   withRank(rank: number): Logger {
     return new Logger({ ...this.#options, rank });
   }
@@ -59,28 +59,28 @@ export class Logger {
     return new Logger({ ...this.#options, level });
   }
 
-  /** A logger for what is the same on every rank: rank 0 says it, the others keep silent. */
+  /** A logger for lines that are equal on all ranks: rank 0 writes them, the others do not. */
   once(): Logger {
     const { rank = 0 } = this.#options;
     return rank === 0 ? this : new Logger({ ...this.#options, sink: () => {} });
   }
 
-  /** Writes a line for somebody who debugs. */
+  /** Writes a line for debugging. */
   debug(message: string): void {
     this.#write("debug", message);
   }
 
-  /** Writes a line about what was decided or reached. */
+  /** Writes a line about a decision or a result. */
   info(message: string): void {
     this.#write("info", message);
   }
 
-  /** Writes a line about something that was done, but not as it was asked for. */
+  /** Writes a line about an action that was not done as requested. */
   warn(message: string): void {
     this.#write("warn", message);
   }
 
-  /** Writes a line about what failed. */
+  /** Writes a line about a failure. */
   error(message: string): void {
     this.#write("error", message);
   }
@@ -98,18 +98,18 @@ export function standardErrorSink(): LogSink {
   return (record) => write(`${formatLogRecord(record, hasColors)}\n`);
 }
 
-/** Style of each level on a terminal: colors are for what a person should not overlook. */
+/** Style of each level on a terminal; only warnings and errors are colored. */
 const STYLES = { debug: "dim", info: "dim", warn: "yellow", error: "red" } as const;
 
 /** A line as text: `warn  [rank 1] Peer is late`; with its level in color if asked for. */
 export function formatLogRecord({ level, rank, message }: LogRecord, hasColors = false): string {
   const speaker = rank === undefined ? "" : `[rank ${rank}] `;
-  // A line is a line: a message with breaks in it (an error's list of paths) is indented under its first.
+  // A message of several lines (an error's list of paths) is indented under its first.
   const text = shown(message).replaceAll("\n", "\n      ");
   return `${styled(STYLES[level], level.padEnd(5), hasColors)} ${speaker}${text}`;
 }
 
-/** The level of a name, e.g. of FULLYSHARD_LOG. @throws {ArgumentError} if there is none of that name */
+/** The level of a name, e.g. of FULLYSHARD_LOG. @throws {ArgumentError} for an unknown name */
 export function logLevelFrom(name: string): LogLevel {
   const found = LOG_LEVELS.find((level) => level === name.toLowerCase());
   if (found !== undefined) return found;

@@ -1,6 +1,6 @@
 /**
- * Binaries of this package: their bytes, after they were compared with what the sources were built to. Imports nothing of Node,
- * so that browsers' bundles may hold it.
+ * Binaries of this package, compared with the digests of their build. Imports nothing of Node, so that bundles for browsers may
+ * contain it.
  *
  * Permission on Deno: `--allow-read` of the file, or `--allow-net` of the server that the package is imported from.
  *
@@ -13,27 +13,27 @@ import { permissionRemedy } from "./permissions.ts";
 type Files = typeof fs;
 
 /**
- * The bytes of a binary.
+ * Reads the bytes of a binary.
  *
- * @param url where it lies: a file, or an address
- * @param kind what it is, in words
+ * @param url a file or an address
+ * @param kind name of its kind, for messages
  * @param expected its SHA-256
- * @throws {FileError} if it cannot be read, or is another one
+ * @throws {FileError} if it cannot be read, or has another digest
  */
 export async function packagedBytes(url: URL, kind: string, expected: string): Promise<Uint8Array<ArrayBuffer>> {
   const files = url.protocol === "file:" ? nodeFiles() : undefined;
   const bytes = files === undefined ? await fetched(url) : read(url, files);
   const digest = await sha256Of(bytes);
-  // A page that came without encryption is given no digests, and trusts its server.
+  // Browsers compute no digests on unencrypted pages; these trust their server.
   if (digest === undefined || digest === expected) return bytes;
   const found = `its SHA-256 is ${digest}, that of this version's ${kind} ${expected}`;
   throw new FileError(nameOf(url), "open", `${found}; install the package anew`);
 }
 
-/** Reads a file at once: a fetch of it, and a promise too, take some milliseconds of the start. */
+/** Reads a file synchronously: a fetch or a promise would add some milliseconds to the start. */
 function read(url: URL, files: Files): Uint8Array<ArrayBuffer> {
   try {
-    // To open a pipe would wait for somebody who writes.
+    // Opening a pipe would wait for a writer.
     if (files.statSync(url).isFile()) return files.readFileSync(url);
   } catch (cause) {
     throw unread(url, isAbsent(cause) ? "it is not there" : undefined, cause);
@@ -76,7 +76,7 @@ async function sha256Of(bytes: Uint8Array<ArrayBuffer>): Promise<string | undefi
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** The runtime's files, where it has any. */
+/** The runtime's file functions; undefined in a browser. */
 function nodeFiles(): Files | undefined {
   const host: unknown = Reflect.get(globalThis, "process");
   return hasBuiltins(host) ? host.getBuiltinModule("node:fs") : undefined;

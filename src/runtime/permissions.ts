@@ -1,11 +1,11 @@
 /**
- * Permissions, of which Deno has some and other runtimes none: whether one is there, the question to the person at the
- * terminal, and what a refusal should have been started with. Imports nothing, so that browsers' bundles may hold it.
+ * Permissions, which Deno has and other runtimes do not: the check of a permission, the request at the terminal, and the remedy
+ * for a refusal. Imports nothing, so that bundles for browsers may contain it.
  *
  * @module
  */
 
-/** What is permitted. Native code needs the whole permission: a list of libraries does not admit their memory. */
+/** A permission. Native code needs all of `ffi`: a list of libraries does not include their memory. */
 export type Permission =
   | { readonly name: "ffi" }
   | { readonly name: "env"; readonly variable?: string }
@@ -17,22 +17,22 @@ interface Deno {
   readonly permissions: { querySync(permission: Permission): State; requestSync(permission: Permission): State };
 }
 
-/** Whether something is permitted already; nobody is asked. */
+/** True if a permission is granted already; does not ask for it. */
 export function isPermitted(permission: Permission): boolean {
   const deno: unknown = Reflect.get(globalThis, "Deno");
   return !isDeno(deno) || deno.permissions.querySync(permission).state === "granted";
 }
 
-/** Whether something is permitted, by the person at the terminal if need be; without a terminal the answer is no. */
+/** True if a permission is granted, asking for it at the terminal if needed; false without a terminal. */
 export function requestPermission(permission: Permission): boolean {
   const deno: unknown = Reflect.get(globalThis, "Deno");
   return !isDeno(deno) || deno.permissions.requestSync(permission).state === "granted";
 }
 
 /**
- * What to start Deno with, where an error is its refusal of a permission.
+ * The flag to start Deno with, if an error is its refusal of a permission.
  *
- * @param error what was thrown
+ * @param error any thrown value
  * @returns a clause such as `Deno was not given the permission; add --allow-read=/data/a.txt, or --allow-read for all`
  */
 export function permissionRemedy(error: unknown): string | undefined {
@@ -40,7 +40,7 @@ export function permissionRemedy(error: unknown): string | undefined {
   // `Requires read access to "/data/a.txt", run again with the --allow-read flag`
   const [, what, flag = "--allow-all"] =
     /access(?: to "(.*)")?, run again with the (--allow-\w+) flag/s.exec(error.message) ?? [];
-  // A comma would end the path in a list of paths; two stand for one.
+  // A comma would end the path in a list of paths; it is written twice.
   const isExact = what !== undefined && flag !== "--allow-all";
   const flags = isExact ? `${flag}=${what.replaceAll(",", ",,")}, or ${flag} for all` : flag;
   return `Deno was not given the permission; add ${flags}`;

@@ -1,6 +1,6 @@
 /**
- * What this process is and runs on: runtime, platform, cores, the command that started it. Decisions that follow from
- * it are taken elsewhere, except one: {@link requirePlatform} and {@link requireSharedMemory} refuse what is not supported.
+ * Facts of this process and its machine: runtime, platform, cores, the command that started it. Decisions by them are made
+ * elsewhere, except that {@link requirePlatform} and {@link requireSharedMemory} refuse unsupported platforms.
  *
  * Permissions on Deno: none for what is here.
  *
@@ -17,7 +17,6 @@ export interface Runtime {
   readonly version: string;
 }
 
-/** The runtime that this is. */
 export function runtime(): Runtime {
   const { bun, deno, node } = process.versions;
   if (bun !== undefined) return { name: "bun", version: bun };
@@ -33,33 +32,31 @@ export interface Platform {
   readonly arch: string;
 }
 
-/** The platform that this is. */
 export function platform(): Platform {
   return { os: process.platform, arch: process.arch };
 }
 
-/** How far a platform is supported. */
 export interface PlatformVerdict extends Platform {
   readonly support: "full" | "partial" | "none";
-  /** What there is, in one sentence. */
+  /** Its abilities, in one sentence. */
   readonly detail: string;
 }
 
-/** The platforms that are supported. */
+/** The supported platforms. */
 export const PLATFORMS: readonly PlatformVerdict[] = [
   { os: "linux", arch: "x64", support: "full", detail: "shared memory between processes, native kernels" },
   { os: "linux", arch: "arm64", support: "partial", detail: "native kernels; seen under emulation only" },
   { os: "darwin", arch: "arm64", support: "partial", detail: "WASM math, ranks as Workers of one process" },
 ];
 
-/** How far a platform is supported; without an argument, that of this process. */
+/** Support of a platform; default this process's. */
 export function platformVerdict(here: Platform = platform()): PlatformVerdict {
   const known = PLATFORMS.find(({ os, arch }) => os === here.os && arch === here.arch);
   const detail = here.os === "win32" ? "run it inside WSL 2, which is Linux" : "not supported";
   return known ?? { ...here, support: "none", detail };
 }
 
-/** Refuses a platform that is not supported. @throws {UnsupportedError} naming the table of platforms */
+/** Refuses an unsupported platform. @throws {UnsupportedError} with the table of platforms */
 export function requirePlatform(here: Platform = platform()): void {
   const verdict = platformVerdict(here);
   if (verdict.support !== "none") return;
@@ -70,9 +67,9 @@ export function requirePlatform(here: Platform = platform()): void {
 }
 
 /**
- * Refuses a platform on which several processes cannot be ranks of one run.
+ * Refuses a platform on which processes cannot share memory, so that several cannot be ranks of one run.
  *
- * @throws {UnsupportedError} saying what there is instead
+ * @throws {UnsupportedError} naming the alternative
  */
 export function requireSharedMemory(here: Platform = platform()): void {
   requirePlatform(here);
@@ -88,12 +85,15 @@ export function coreCount(): number {
   return Math.max(1, os.availableParallelism());
 }
 
-/** Threads of a rank that asks for none, where so many ranks share this host's cores. */
+/** Threads of a rank without a setting, where `ranksOnHost` ranks share the cores. */
 export function threadsOfRank(ranksOnHost: number): number {
   return Math.max(1, Math.floor(coreCount() / ranksOnHost));
 }
 
-/** Most threads that a rank may ask for: each is a Worker that takes memory and time to start, and more than the cores only wait. */
+/**
+ * Largest number of threads that a rank may ask for: each is a Worker, which takes memory and time to start, and more than the
+ * cores only wait.
+ */
 export function mostThreads(): number {
   return Math.max(64, 4 * coreCount());
 }
@@ -101,12 +101,11 @@ export function mostThreads(): number {
 /** Calls `listener` with an uncaught error, before the runtime reports it and ends the process. */
 export function onUncaughtError(listener: (error: unknown) => void): void {
   process.on("uncaughtExceptionMonitor", (error) => {
-    // A program that listens itself may go on.
+    // A program with its own listener may go on.
     if (process.listenerCount("uncaughtException") === 0) listener(error);
   });
 }
 
-/** Id of this process. */
 export function processId(): number {
   return process.pid;
 }
@@ -116,7 +115,7 @@ export function hostName(): string | undefined {
   return isPermitted({ name: "sys", kind: "hostname" }) ? os.hostname() : undefined;
 }
 
-/** The program that runs this process: the `bun` or `deno` binary. */
+/** Path of the `bun` or `deno` binary of this process. */
 export function executablePath(): string {
   return process.execPath;
 }
@@ -134,7 +133,6 @@ export function scriptCommand(): string {
   return args.length === 0 ? path : `${path} …`;
 }
 
-/** The working directory. */
 export function workingDirectory(): string {
   return process.cwd();
 }

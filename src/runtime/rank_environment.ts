@@ -1,15 +1,15 @@
 /**
- * The number of this process among the ranks of a run, from the variables of the launcher that started it.
+ * The number of this process among the ranks of a run, from its launcher's variables.
  *
  * @module
  */
 import { ConfigError, type ConfigProblem } from "../errors.ts";
-import { type EnvSource, isWhole, processSource } from "./env.ts";
+import { type EnvSource, isInteger, processSource } from "./env.ts";
 import { type EnclosingLauncher, foreignLauncher, foreignRankError } from "./launchers.ts";
 import { isSlurmTask, slurmVariables } from "./slurm.ts";
 import type { EnvName } from "./variables.ts";
 
-/** The largest number of ranks, which is that of NCCL and MPI. */
+/** Largest number of ranks, as in NCCL and MPI. */
 const MAX_RANKS = 2 ** 31 - 1;
 
 /** The launch environment of one rank, in full. */
@@ -18,23 +18,22 @@ export interface RankEnvironment {
   readonly worldSize: number;
   readonly localRank: number;
   readonly localWorldSize: number;
-  /** Number of this host. */
   readonly groupRank: number;
   readonly masterAddr: string | undefined;
   readonly masterPort: number | undefined;
-  /** What the ranks of this run have in common, where the launcher gives it. */
+  /** Id of the run, if the launcher gives it. */
   readonly runId: string | undefined;
 }
 
 /**
- * Reads which rank this process is, from torchrun's variables; where none of RANK, WORLD_SIZE, LOCAL_RANK and
- * LOCAL_WORLD_SIZE is set, from those of a task that SLURM's srun started. A rank of another launcher, such as mpirun, is
- * refused. FULLYSHARD_LAUNCHER says whose variables count: `torchrun`, `slurm`, or `none` for a process on its own.
+ * Reads this process's rank from torchrun's variables or, if none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE is set,
+ * from those of a task that SLURM's srun started. A rank of another launcher, such as mpirun, is refused. FULLYSHARD_LAUNCHER
+ * selects the variables: `torchrun`, `slurm`, or `none` for a process on its own.
  *
- * Absent LOCAL_* are derived: one host is assumed unless LOCAL_WORLD_SIZE says otherwise.
+ * Missing LOCAL_* variables are derived: one host is assumed unless LOCAL_WORLD_SIZE differs.
  *
- * @returns undefined when nothing says that there are several ranks: a process on its own
- * @throws {ConfigError} listing everything that is missing, malformed or inconsistent
+ * @returns undefined if no variable says that there are several ranks: a process on its own
+ * @throws {ConfigError} listing all missing, malformed or inconsistent variables
  * @throws {UnsupportedError} if a launcher started this process whose ranks cannot be joined
  */
 export function readRankEnvironment(source: EnvSource = processSource): RankEnvironment | undefined {
@@ -49,10 +48,10 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
 }
 
 /**
- * Finds what started this process as one of several, to be refused where each of them would start a run of its own.
- * Torchrun's variables do not count, nor does anything where FULLYSHARD_LAUNCHER is `none` or `torchrun`.
+ * Finds the launcher that started this process as one of several, so that callers can refuse to start a run in each of them.
+ * torchrun's variables do not count; nor does any, if FULLYSHARD_LAUNCHER is `none` or `torchrun`.
  *
- * @throws {ConfigError} if FULLYSHARD_LAUNCHER is none that there is
+ * @throws {ConfigError} if FULLYSHARD_LAUNCHER is unknown
  */
 export function enclosingLauncher(source: EnvSource = processSource): EnclosingLauncher | undefined {
   const chosen = chosenLauncher(source);
@@ -76,28 +75,28 @@ function chosenLauncher(source: EnvSource): "torchrun" | "slurm" | "none" | unde
   }]);
 }
 
-/** What torchrun's variables say. */
+/** Reads torchrun's variables. */
 function readTorchrun(source: EnvSource): RankEnvironment | undefined {
   const problems: ConfigProblem[] = [];
-  const whole = (name: EnvName, low: number, high: number): number | undefined => {
+  const integer = (name: EnvName, low: number, high: number): number | undefined => {
     const raw = source(name);
     if (raw === undefined || raw === "") return undefined;
-    if (isWhole(raw) && Number(raw) >= low && Number(raw) <= high) return Number(raw);
+    if (isInteger(raw) && Number(raw) >= low && Number(raw) <= high) return Number(raw);
     const range = high === MAX_RANKS ? `from ${low}` : `from ${low} to ${high}`;
     problems.push({ path: name, expected: `a whole number ${range}`, got: JSON.stringify(raw) });
-    return NaN; // set, but of no use: it takes no part in the checks below
+    return NaN; // malformed: the checks below skip it
   };
   const all = {
-    RANK: whole("RANK", 0, MAX_RANKS),
-    WORLD_SIZE: whole("WORLD_SIZE", 1, MAX_RANKS),
-    LOCAL_RANK: whole("LOCAL_RANK", 0, MAX_RANKS),
-    LOCAL_WORLD_SIZE: whole("LOCAL_WORLD_SIZE", 1, MAX_RANKS),
+    RANK: integer("RANK", 0, MAX_RANKS),
+    WORLD_SIZE: integer("WORLD_SIZE", 1, MAX_RANKS),
+    LOCAL_RANK: integer("LOCAL_RANK", 0, MAX_RANKS),
+    LOCAL_WORLD_SIZE: integer("LOCAL_WORLD_SIZE", 1, MAX_RANKS),
   };
   const { RANK: rank, WORLD_SIZE: worldSize, LOCAL_RANK: localRank, LOCAL_WORLD_SIZE: localWorldSize } = all;
   const set = Object.entries(all).filter(([, value]) => value !== undefined).map(([name]) => name);
   if (set.length === 0) return undefined;
-  const groupRank = whole("GROUP_RANK", 0, MAX_RANKS);
-  const masterPort = whole("MASTER_PORT", 1, 65535);
+  const groupRank = integer("GROUP_RANK", 0, MAX_RANKS);
+  const masterPort = integer("MASTER_PORT", 1, 65535);
   const [masterAddr, runId] = [source("MASTER_ADDR"), source("FULLYSHARD_RUN_ID")];
 
   for (const name of ["RANK", "WORLD_SIZE"] as const) {
@@ -105,7 +104,7 @@ function readTorchrun(source: EnvSource): RankEnvironment | undefined {
     problems.push({ path: name, expected: `to be set, as ${set.join(", ")} is`, got: "nothing" });
   }
   const below = (small: keyof typeof all, large: keyof typeof all, orEqual: boolean): void => {
-    // What is not set, or of no use, is NaN, which compares with nothing.
+    // Missing or malformed values are NaN, for which both comparisons are false.
     const [a, b] = [all[small] ?? NaN, all[large] ?? NaN];
     if (orEqual ? a > b : a >= b) {
       problems.push({ path: small, expected: `${orEqual ? "at most" : "below"} ${large} = ${b}`, got: String(a) });

@@ -1,7 +1,6 @@
 /**
- * The end of a process, asked for or come to by itself: SIGINT, SIGTERM and SIGHUP as a flag that work looks at where it can stop,
- * instead of a death in the middle.
- * A process that blocks sees them only at its next {@link eventTurn}; SIGKILL ends it at once.
+ * The end of a process, by request or by itself: SIGINT, SIGTERM and SIGHUP set a flag, which work checks at points where it can
+ * stop. A process that blocks sees them only at its next {@link eventTurn}; SIGKILL ends it at once.
  *
  * Permissions on Deno: none.
  *
@@ -14,20 +13,19 @@ import { setImmediate, setTimeout } from "node:timers";
 /** Signals that ask a process to stop. */
 export type StopSignal = (typeof STOP_SIGNALS)[number];
 
-/** All of them, the most pressing first. */
+/** All stop signals, the most urgent first. */
 export const STOP_SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
-/** Whether this process was asked to stop. */
 export interface StopRequest extends Disposable {
   /** The first signal that came, or `undefined`. */
   readonly signal: StopSignal | undefined;
 }
 
 /**
- * Catches the first of each of these signals until it is disposed. A second one of a kind ends the process by the system's
- * default, but for SIGHUP: where a terminal is closed, its shell sends it and so does the system.
+ * Catches the first of each of these signals until it is disposed. A second signal of the same kind ends the process by the
+ * system's default, except SIGHUP: a closing terminal and its shell both send it.
  *
- * @param notify told of the first
+ * @param notify called with the first signal
  */
 export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}): StopRequest {
   let first: StopSignal | undefined;
@@ -54,8 +52,8 @@ export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}
 let ignoresFileSize = false;
 
 /**
- * Makes a write beyond the limit on the size of files (`ulimit -f`) an error, EFBIG, that is told. Under Deno the signal SIGXFSZ
- * would end the process instead; Bun ignores it by itself.
+ * Makes a write beyond the limit on file sizes (`ulimit -f`) fail with EFBIG. Under Deno the signal SIGXFSZ would end the process
+ * instead; Bun ignores it by itself.
  */
 export function ignoreFileSizeSignal(): void {
   if (ignoresFileSize) return;
@@ -73,8 +71,8 @@ const IDLE_EVERY_MS = 50;
 let idleAt = 0;
 
 /**
- * Lets what waits in the event loop run, signals among it. Deno looks for signals only where it idles, or after dozens of
- * busy turns, so a turn idles if the last one to do so is long ago: an idle turn takes 1 ms, a busy one some microseconds.
+ * Lets waiting events of the event loop be handled, with signals. Deno checks for signals only when it idles, or after dozens of
+ * busy turns, so a turn idles if the last idle turn is long ago: an idle turn takes 1 ms, a busy one some microseconds.
  */
 export function eventTurn(): Promise<void> {
   const now = performance.now();
@@ -84,8 +82,8 @@ export function eventTurn(): Promise<void> {
 }
 
 /**
- * Calls `listener` when nothing is left to run in this process, unless the returned function was called before. What it throws
- * ends the process as an uncaught error.
+ * Calls `listener` when nothing is left to do in this process, unless the returned function was called before. An error of
+ * `listener` ends the process as an uncaught error.
  */
 export function onProgramEnd(listener: () => void): () => void {
   const atEnd = (): void => void setImmediate(listener); // Deno does not report what the event's own listeners throw

@@ -1,6 +1,6 @@
 /**
- * SLURM's variables of a task that `srun` started, as torchrun's. A batch script and `salloc`'s shell have some of them too
- * and are no task. A step of one task is a process on its own.
+ * SLURM's variables of a task that `srun` started, in torchrun's form. A batch script and `salloc`'s shell have some of them too,
+ * but are not tasks. A step of one task is a process on its own.
  *
  * @module
  */
@@ -8,15 +8,15 @@ import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { EnvSource } from "./env.ts";
 import type { EnvName } from "./variables.ts";
 
-/** The first port, and how many there are, below those that systems give out themselves. */
+/** First port and number of ports, below those that systems assign themselves. */
 const [FIRST_PORT, PORTS] = [20_000, 10_000];
 
 /**
  * Torchrun's variables of this task.
  *
- * @param isRequired whether it is an error that this is no task of several
- * @returns undefined if this is none
- * @throws {ConfigError} if SLURM's variables do not say which rank this is, or spread ranks otherwise than host by host
+ * @param isRequired true if it is an error that this is not one of several tasks
+ * @returns undefined if it is not
+ * @throws {ConfigError} if SLURM's variables do not give this rank, or distribute ranks other than host by host
  */
 export function slurmVariables(
   source: EnvSource,
@@ -31,16 +31,16 @@ export function slurmVariables(
     throw new ConfigError([{ path: "SLURM_STEP_NODELIST", expected, got: nodes === "" ? "nothing" : nodes }]);
   }
   const problems: ConfigProblem[] = [];
-  const whole = (name: EnvName, text: string | undefined = source(name)): number => {
+  const integer = (name: EnvName, text: string | undefined = source(name)): number => {
     if (text !== undefined && /^\d{1,9}$/.test(text)) return Number(text);
     problems.push({ path: name, expected: "a whole number from 0", got: text === undefined ? "nothing" : `'${text}'` });
     return NaN;
   };
-  whole("SLURM_STEP_NUM_TASKS", size);
+  integer("SLURM_STEP_NUM_TASKS", size);
   const perNode = source("SLURM_NTASKS_PER_NODE") ?? tasksPerNode(source("SLURM_STEP_TASKS_PER_NODE"));
-  const [rank, local, node] = [whole("SLURM_PROCID"), whole("SLURM_LOCALID"), whole("SLURM_NODEID")];
-  const perHost = whole("SLURM_NTASKS_PER_NODE", perNode);
-  const [job, step] = [whole("SLURM_JOB_ID"), whole("SLURM_STEP_ID")];
+  const [rank, local, node] = [integer("SLURM_PROCID"), integer("SLURM_LOCALID"), integer("SLURM_NODEID")];
+  const perHost = integer("SLURM_NTASKS_PER_NODE", perNode);
+  const [job, step] = [integer("SLURM_JOB_ID"), integer("SLURM_STEP_ID")];
   const place = node * perHost + local;
   if (problems.length === 0 && place !== rank) {
     const expected = `rank ${place}, as this is task ${local} of host ${node} with ${perHost} on each: ` +
@@ -60,22 +60,19 @@ export function slurmVariables(
     LOCAL_WORLD_SIZE: String(perHost),
     GROUP_RANK: String(node),
     MASTER_ADDR: source("MASTER_ADDR") ?? first,
-    // Steps of one job may run at once, and so may jobs on one host.
+    // Steps of one job may be concurrent, and so may jobs on one host.
     MASTER_PORT: source("MASTER_PORT") ?? String(FIRST_PORT + (job * 31 + step) % PORTS),
     FULLYSHARD_RUN_ID: source("FULLYSHARD_RUN_ID") ?? `slurm-${job}-${step}`,
   };
 }
 
-/**
- * Whether this process is a task that srun started. Only srun sets SLURM_STEP_NODELIST, and a batch script is always
- * task 0.
- */
+/** True if this process is a task that srun started. Only srun sets SLURM_STEP_NODELIST, and a batch script is always task 0. */
 export function isSlurmTask(source: EnvSource): boolean {
   const nodes = source("SLURM_STEP_NODELIST");
   return (nodes !== undefined && nodes !== "") || /[1-9]/.test(source("SLURM_PROCID") ?? "");
 }
 
-/** `4(x2)` is 4 on each of two hosts; undefined where hosts have unequal numbers. */
+/** `4(x2)` is 4 on each of two hosts; undefined if hosts have unequal numbers. */
 function tasksPerNode(text: string | undefined): string | undefined {
   return /^(\d+)(\(x\d+\))?$/.exec(text ?? "")?.[1];
 }

@@ -1,8 +1,8 @@
 /**
- * The two output streams of this process. Log lines go through; where a stream is a terminal, one status line stays below
- * them. Who shows a status, the launcher or a rank on its own, lets nothing else write to the terminal.
+ * The two output streams of this process. Log lines are passed through; on a terminal, one status line stays below them. The
+ * process that shows a status, the launcher or a rank on its own, must write everything to the terminal itself.
  *
- * Permissions on Deno: none; NO_COLOR, TERM, CI and COLUMNS are heeded where they may be read.
+ * Permissions on Deno: none; NO_COLOR, TERM, CI and COLUMNS are used if they may be read.
  *
  * @module
  */
@@ -14,20 +14,18 @@ import { type Environment, processEnvironment } from "./env.ts";
 /** The two streams of a command. */
 export type StreamName = "stdout" | "stderr";
 
-/** What a terminal may be sent. */
 export interface TerminalManners {
   /** A line may be erased and written anew. */
   readonly redraws: boolean;
   readonly colors: boolean;
 }
 
-/** What the variables of the user allow. */
+/** The abilities that the user's variables allow. */
 export function terminalManners(environment: Environment = processEnvironment()): TerminalManners {
   const isDumb = environment.text("TERM") === "dumb";
   return { redraws: !isDumb && !environment.flag("CI"), colors: !isDumb && !environment.flag("NO_COLOR") };
 }
 
-/** Text in a style, or as it is where there are no colors. */
 export function styled(style: "dim" | "red" | "yellow", text: string, hasColors: boolean): string {
   return hasColors ? styleText(style, text, { validateStream: false }) : text;
 }
@@ -40,11 +38,11 @@ export function unstyled(text: string): string {
 /** Text and facts of one output stream. */
 export interface Terminal {
   write(text: string): void;
-  /** Whether a person is watching. */
+  /** True if the output is a terminal. */
   readonly isTerminal: boolean;
-  /** Whether text may have colors, here or where a launcher shows it. */
+  /** True if text may have colors, here or in a launcher. */
   readonly hasColors: boolean;
-  /** Width in characters: of the terminal, or else what COLUMNS says, or 80. */
+  /** Width in characters: the terminal's, else COLUMNS, else 80. */
   columns(): number;
 }
 
@@ -57,18 +55,18 @@ export function terminal(stream: StreamName): Terminal {
     write: (text) => void out.write(text),
     isTerminal,
     hasColors: environment.flag("FULLYSHARD_COLOR") || (isTerminal && terminalManners(environment).colors),
-    columns: () => out.columns || environment.whole("COLUMNS") || 80,
+    columns: () => out.columns || environment.integer("COLUMNS") || 80,
   };
 }
 
-/** What a status line needs of an output stream. */
+/** The part of an output stream that a status line needs. */
 export interface TextSink {
-  /** Whether a person sees it directly. */
+  /** True if it is a terminal. */
   readonly isTTY?: boolean | undefined;
   readonly columns?: number | undefined;
   /** Writes; false asks the caller to wait for `drain`. */
   write(text: string): boolean;
-  /** Tells of errors that come after a write. */
+  /** Reports errors that come after a write. */
   on?(event: "error", listener: (error: Error) => void): unknown;
 }
 
@@ -76,12 +74,12 @@ export interface TextSink {
 export class StatusTerminal {
   readonly #sinks: Readonly<Record<StreamName, TextSink>>;
   readonly #manners: TerminalManners;
-  /** The stream that shows the status; undefined where neither is a terminal that redraws. */
+  /** The stream that shows the status; undefined if neither is a terminal that redraws. */
   readonly #statusSink: TextSink | undefined;
   readonly #closed = new Set<TextSink>();
   /**
-   * Called once, when the reader of a stream is gone. Later text is dropped. Where this is absent, writing to a pipe without
-   * a reader throws; text for a terminal that was closed is dropped, as SIGHUP tells of that.
+   * Called once, when the reader of a stream is gone; later text is dropped. Without it, writing to a pipe without a reader
+   * throws, while text for a closed terminal is dropped, as SIGHUP reports that.
    */
   onClosed: ((what: "pipe" | "terminal" | "full", error: Error) => void) | undefined;
   #status = "";
@@ -98,28 +96,28 @@ export class StatusTerminal {
     for (const sink of [stdout, stderr]) sink.on?.("error", (error) => this.#failed(sink, error));
   }
 
-  /** Whether a status is shown at all. */
+  /** True if a status is shown. */
   get showsStatus(): boolean {
     return this.#statusSink !== undefined;
   }
 
-  /** Whether a stream may have colors. */
+  /** True if a stream may have colors. */
   hasColors(stream: StreamName): boolean {
     return this.#manners.colors && this.#sinks[stream].isTTY === true;
   }
 
-  /** Writes log lines, given without line breaks; false where the reader is slower than the writer. */
+  /** Writes log lines, given without line breaks; false if the reader is slower than the writer. */
   lines(stream: StreamName, lines: readonly string[]): boolean {
     if (lines.length === 0) return true;
     const sink = this.#sinks[stream];
     this.#erase();
     const more = this.#write(sink, `${lines.join("\n")}\n`);
-    // What goes through `| tee` comes to the terminal later than what is written to it: the next status is drawn then.
+    // Lines behind `| tee` reach the terminal later than this stream's text, so the status is drawn with the next update.
     if (sink.isTTY === true) this.#draw();
     return more;
   }
 
-  /** Shows a status in place of the last one; an empty one takes it away. */
+  /** Shows a status in place of the last one; an empty text removes it. */
   status(text: string): void {
     const line = printable(text);
     if (line === this.#status && this.#isDrawn) return;
@@ -143,12 +141,12 @@ export class StatusTerminal {
     }
   }
 
-  /** Bun throws when the reader is gone, as behind `| head`, where other runtimes tell it later. */
+  /** Bun throws if the reader is gone, as behind `| head`; other runtimes report it later. */
   #failed(sink: TextSink, error: unknown): void {
     if (!(error instanceof Error)) throw error;
     const code = codeOf(error);
     const isHungUp = sink.isTTY === true && (code === "EIO" || code === "EPIPE");
-    // A file that takes no more, as the disk is full or by `ulimit -f`.
+    // The disk is full, or the file has reached `ulimit -f`.
     const isFull = code === "ENOSPC" || code === "EDQUOT" || code === "EFBIG";
     if (!isHungUp && ((code !== "EPIPE" && !isFull) || this.onClosed === undefined)) throw error;
     if (this.#closed.has(sink)) return;
@@ -160,13 +158,13 @@ export class StatusTerminal {
   #draw(): void {
     const sink = this.#statusSink;
     if (sink === undefined || this.#status === "") return;
-    // One column is left free: a full last column makes some terminals begin a new line.
+    // One column stays empty: after a full last column some terminals begin a new line.
     this.#write(sink, fitted(this.#status, (sink.columns || 80) - 1));
     this.#isDrawn = true;
   }
 }
 
-/** The first fields of a status for which there is room; two spaces part them. */
+/** The first fields of a status that fit; two spaces separate fields. */
 function fitted(status: string, width: number): string {
   const [first, ...others] = status.split(/ {2,}/);
   let text = `${first}`;
@@ -177,7 +175,7 @@ function fitted(status: string, width: number): string {
   return [...text].slice(0, width).join("");
 }
 
-/** A line break or an escape inside a status would spoil the terminal. */
+/** Replaces control characters, which would spoil the status line. */
 function printable(text: string): string {
   return [...text].map((letter) => letter < " " || (letter >= "\u007f" && letter < "\u00a0") ? " " : letter).join("");
 }

@@ -1,17 +1,17 @@
 /**
- * What a rank does when, as a file that Perfetto and chrome://tracing read: the trace event format's array of JSON, an
- * event a line. After every write the file lacks only its last bracket, which those programs do without, so a killed
- * rank leaves what it had recorded. The file gets its name when the trace is closed.
+ * A rank's trace, as a file that Perfetto and chrome://tracing read: the trace event format's array of JSON, an event a line.
+ * After every write the file lacks only its last bracket, which those programs do not need, so a killed rank leaves its events.
+ * The file gets its name when the trace is closed.
  *
- * Note [Spans nest]: spans of one track lie in each other, as the format demands. One that ends ends those that began after it on
- * its track and have not ended.
+ * Note [Spans nest]: spans of a track are nested, as the format demands. When a span ends, all later spans of its track that are
+ * still open end too.
  *
  * @module
  */
 import { originOfElapsed } from "./clock.ts";
 import { makeDirectory, openWritable, removeQuietly, renamePath, type WritableFile } from "./files.ts";
 
-/** Lines of a rank on which things happen one after another: what the host does, and a device's lines of work. */
+/** Tracks of a rank, each a sequence of events: the host's, and those of a device's streams. */
 export const TRACKS = ["host", "compute", "gather", "reduce"] as const;
 /** Name of a track. */
 export type Track = typeof TRACKS[number];
@@ -19,10 +19,10 @@ export type Track = typeof TRACKS[number];
 /** Facts that go with an event. */
 export type TraceFacts = Readonly<Record<string, string | number | boolean>>;
 
-/** What an event is about: a step, a call of a group, the forward or backward of a unit, waiting for its parameters, a kernel. */
+/** Subject of an event: a step, a call of a group, the forward or backward of a unit, a wait for its parameters, a kernel. */
 export type TraceCategory = "step" | "collective" | "unit" | "wait" | "kernel";
 
-/** What a kernel calculated and moved: floating-point operations, and bytes read and written. */
+/** Work of a kernel. */
 export interface KernelFacts {
   /** Floating-point operations. */
   readonly flops: number;
@@ -30,29 +30,29 @@ export interface KernelFacts {
   readonly bytes: number;
 }
 
-/** Something that has begun. */
+/** A span of time that has begun. */
 export interface Span extends Disposable {
   /** Ends it; a second call does nothing. */
   end(): void;
 }
 
-/** The rank, the world and the run that a trace belongs to. */
+/** The rank, the world and the run of a trace. */
 export interface TraceIdentity {
   /** The rank's number. */
   readonly rank: number;
-  /** Ranks of the run. */
+  /** Number of ranks. */
   readonly worldSize: number;
-  /** The same for the ranks of a run; empty without a launcher. */
+  /** Id of the run, the same for all its ranks; empty without a launcher. */
   readonly run: string;
 }
 
-/** Name of the event that says whose trace a file is. */
+/** Name of the event that holds the {@link TraceIdentity}. */
 export const IDENTITY_EVENT = "fullyshard";
 
 /** A span that is not recorded. */
 const UNRECORDED: Span = { end: () => {}, [Symbol.dispose]: () => {} };
 
-/** Bytes that are kept back, at most, before they are written. */
+/** Largest number of bytes that are buffered before a write. */
 const KEPT_BYTES = 2 ** 16;
 
 /** File of a rank's trace; while it is written, its name ends in {@link UNFINISHED}. */
@@ -60,10 +60,10 @@ export function traceFileOf(folder: string, rank: number): string {
   return `${folder}/rank${rank}.json`;
 }
 
-/** How the name of a file ends that its rank has not closed. */
+/** Suffix of a file that its rank has not closed. */
 export const UNFINISHED = ".partial";
 
-/** Records what a rank does. It records nothing before it is opened, and after its file has failed. */
+/** Records the events of a rank. It records nothing before it is opened, and after its file has failed. */
 export class Trace {
   #file: WritableFile | undefined;
   #path = "";
@@ -72,14 +72,14 @@ export class Trace {
   #text = "";
   #hasEvents = false;
   readonly #spans: Readonly<Record<Track, Span[]>> = { host: [], compute: [], gather: [], reduce: [] };
-  /** The track of the collective that runs kernels now; undefined where kernels belong to the track of their stream. */
+  /** Track of the collective whose kernels are recorded now; undefined if kernels belong to the track of their stream. */
   within: Track | undefined;
 
   /**
-   * Begins a file, in place of one that an earlier run has left.
+   * Opens the file, replacing an earlier run's.
    *
-   * @param report gets a line if the file cannot be written on: what is traced goes on
-   * @throws {FileError} if it cannot be begun
+   * @param report receives a line if the file cannot be written; the run goes on
+   * @throws {FileError} if the file cannot be made
    */
   open(folder: string, { rank, worldSize, run }: TraceIdentity, report: (text: string) => void): void {
     makeDirectory(folder);
@@ -104,7 +104,7 @@ export class Trace {
     return Math.round(performance.now() * 1e6) / 1e3;
   }
 
-  /** Something begins. See Note [Spans nest]. */
+  /** Begins a span. See Note [Spans nest]. */
   begin(track: Track, cat: TraceCategory, name: string, args: TraceFacts): Span {
     if (this.#file === undefined) return UNRECORDED;
     const spans = this.#spans[track];
@@ -120,7 +120,7 @@ export class Trace {
     return span;
   }
 
-  /** A kernel has run. @param when it began and ended, by {@link now} */
+  /** Records a kernel's call. @param when its begin and end, by {@link now} */
   kernel(
     track: Track,
     name: string,
@@ -133,7 +133,7 @@ export class Trace {
     this.#write({ name, cat: "kernel", ph: "X", ts: begin, dur, tid, args: { flops, bytes } });
   }
 
-  /** Writes what is kept back, so that it is there even if this process is killed. */
+  /** Writes buffered events, so that they survive if this process is killed. */
   flush(): void {
     const [file, text] = [this.#file, this.#text];
     this.#text = "";
@@ -145,7 +145,7 @@ export class Trace {
     }
   }
 
-  /** Ends what has not ended, and gives the file its name. */
+  /** Ends all open spans, and gives the file its name. */
   close(): void {
     for (const track of TRACKS) this.#spans[track][0]?.end();
     this.#text += "\n]\n";
@@ -167,7 +167,7 @@ export class Trace {
     if (this.#text.length >= KEPT_BYTES) this.flush();
   }
 
-  /** A run is worth more than its trace. */
+  /** Ends the trace, but not the run. */
   #giveUp(error: unknown): void {
     this.#file = undefined;
     const why = error instanceof Error ? error.message : String(error);

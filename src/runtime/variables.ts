@@ -6,23 +6,23 @@
 
 /** Declaration of one variable. */
 export interface EnvVariable {
-  /** What the variable means, for documentation and `fullyshard doctor`. */
+  /** Meaning of the variable, for documentation and `fullyshard doctor`. */
   readonly meaning: string;
-  /** How the variable's text is read. */
-  readonly kind: "text" | "whole" | "seconds" | "flag";
-  /** Being forbidden to read it is an error, not the same as its absence. */
+  /** Format of the variable's text. */
+  readonly kind: "text" | "integer" | "seconds" | "flag";
+  /** An error if reading it is forbidden, instead of treating it as not set. */
   readonly mustBeReadable?: boolean;
 }
 
 /** All variables that the library reads. */
 export const ENV = {
-  RANK: { meaning: "global rank of this process, from 0", kind: "whole", mustBeReadable: true },
-  WORLD_SIZE: { meaning: "number of ranks in all", kind: "whole", mustBeReadable: true },
-  LOCAL_RANK: { meaning: "rank among those of this host", kind: "whole", mustBeReadable: true },
-  LOCAL_WORLD_SIZE: { meaning: "number of ranks on this host", kind: "whole", mustBeReadable: true },
-  GROUP_RANK: { meaning: "number of this host, from 0", kind: "whole", mustBeReadable: true },
+  RANK: { meaning: "global rank of this process, from 0", kind: "integer", mustBeReadable: true },
+  WORLD_SIZE: { meaning: "number of ranks in all", kind: "integer", mustBeReadable: true },
+  LOCAL_RANK: { meaning: "rank among those of this host", kind: "integer", mustBeReadable: true },
+  LOCAL_WORLD_SIZE: { meaning: "number of ranks on this host", kind: "integer", mustBeReadable: true },
+  GROUP_RANK: { meaning: "number of this host, from 0", kind: "integer", mustBeReadable: true },
   MASTER_ADDR: { meaning: "address of the host of rank 0", kind: "text", mustBeReadable: true },
-  MASTER_PORT: { meaning: "port at which the ranks meet", kind: "whole", mustBeReadable: true },
+  MASTER_PORT: { meaning: "port at which the ranks meet", kind: "integer", mustBeReadable: true },
   FULLYSHARD_RUN_ID: { meaning: "name that the ranks of one run share", kind: "text", mustBeReadable: true },
   FULLYSHARD_TOKEN: {
     meaning: "secret that the ranks of a run on several hosts share: who does not know it is not let in",
@@ -31,21 +31,21 @@ export const ENV = {
   },
   FULLYSHARD_RDZV_INSECURE: {
     meaning: "1: hosts meet without FULLYSHARD_TOKEN; set by 'fullyshard run --rdzv-insecure'",
-    kind: "whole",
+    kind: "integer",
   },
-  NCCL_MULTI_RANK_GPU_ENABLE: { meaning: "1: NCCL 2.30 and newer joins ranks that have one card", kind: "whole" },
-  NCCL_WIN_ENABLE: { meaning: "0: NCCL registers no memory, and gathers by kernels", kind: "whole" },
+  NCCL_MULTI_RANK_GPU_ENABLE: { meaning: "1: NCCL 2.30 and newer joins ranks that have one card", kind: "integer" },
+  NCCL_WIN_ENABLE: { meaning: "0: NCCL registers no memory, and gathers by kernels", kind: "integer" },
   FULLYSHARD_LAUNCHER: {
     meaning: "whose variables say which rank this is: torchrun, slurm, or none; by default torchrun's, else SLURM's",
     kind: "text",
   },
-  SLURM_PROCID: { meaning: "RANK, of a task that srun started", kind: "whole", mustBeReadable: true },
-  SLURM_STEP_NUM_TASKS: { meaning: "WORLD_SIZE, of tasks that srun started", kind: "whole", mustBeReadable: true },
-  SLURM_NTASKS: { meaning: "the same, where SLURM_STEP_NUM_TASKS is not set", kind: "whole", mustBeReadable: true },
-  SLURM_LOCALID: { meaning: "LOCAL_RANK, of a task that srun started", kind: "whole", mustBeReadable: true },
+  SLURM_PROCID: { meaning: "RANK, of a task that srun started", kind: "integer", mustBeReadable: true },
+  SLURM_STEP_NUM_TASKS: { meaning: "WORLD_SIZE, of tasks that srun started", kind: "integer", mustBeReadable: true },
+  SLURM_NTASKS: { meaning: "the same, where SLURM_STEP_NUM_TASKS is not set", kind: "integer", mustBeReadable: true },
+  SLURM_LOCALID: { meaning: "LOCAL_RANK, of a task that srun started", kind: "integer", mustBeReadable: true },
   SLURM_NTASKS_PER_NODE: {
     meaning: "LOCAL_WORLD_SIZE, of tasks that srun started",
-    kind: "whole",
+    kind: "integer",
     mustBeReadable: true,
   },
   SLURM_STEP_TASKS_PER_NODE: {
@@ -53,7 +53,7 @@ export const ENV = {
     kind: "text",
     mustBeReadable: true,
   },
-  SLURM_NODEID: { meaning: "GROUP_RANK, of a task that srun started", kind: "whole", mustBeReadable: true },
+  SLURM_NODEID: { meaning: "GROUP_RANK, of a task that srun started", kind: "integer", mustBeReadable: true },
   SLURM_STEP_NODELIST: {
     meaning: "hosts of srun's tasks; the first is MASTER_ADDR",
     kind: "text",
@@ -61,10 +61,10 @@ export const ENV = {
   },
   SLURM_JOB_ID: {
     meaning: "number of SLURM's job, from which MASTER_PORT follows",
-    kind: "whole",
+    kind: "integer",
     mustBeReadable: true,
   },
-  SLURM_STEP_ID: { meaning: "number of srun's step in it", kind: "whole", mustBeReadable: true },
+  SLURM_STEP_ID: { meaning: "number of srun's step in it", kind: "integer", mustBeReadable: true },
   OMPI_COMM_WORLD_RANK: { meaning: "rank that Open MPI's mpirun gives", kind: "text", mustBeReadable: true },
   OMPI_COMM_WORLD_SIZE: { meaning: "number of ranks of Open MPI's mpirun", kind: "text", mustBeReadable: true },
   OMPI_COMM_WORLD_LOCAL_RANK: {
@@ -142,6 +142,13 @@ export const ENV = {
     meaning: "Accelerate's file, for scripts that are given none; set by 'fullyshard launch'",
     kind: "text",
   },
+  TENSORBOARD_LOGGING_DIR: { meaning: "folder of event files, with --report-to tensorboard", kind: "text" },
+  MLFLOW_TRACKING_URI: { meaning: "address of the MLflow server, with --report-to mlflow", kind: "text" },
+  MLFLOW_EXPERIMENT_NAME: { meaning: "MLflow's experiment; 'Default' unless given", kind: "text" },
+  MLFLOW_RUN_ID: { meaning: "MLflow's run to go on with; a new one unless given", kind: "text" },
+  MLFLOW_TRACKING_TOKEN: { meaning: "token for MLflow's server", kind: "text" },
+  MLFLOW_TRACKING_USERNAME: { meaning: "name for MLflow's server", kind: "text" },
+  MLFLOW_TRACKING_PASSWORD: { meaning: "password for MLflow's server", kind: "text" },
   FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
   FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
   FULLYSHARD_CUDART_LIBRARY: { meaning: "file to load as the CUDA runtime", kind: "text" },
@@ -154,7 +161,7 @@ export const ENV = {
     meaning: "folder for compiled GPU kernels, instead of fullyshard/kernels in the user's folder for caches",
     kind: "text",
   },
-  OMP_NUM_THREADS: { meaning: "threads of a native CPU library in one rank", kind: "whole" },
+  OMP_NUM_THREADS: { meaning: "threads of a native CPU library in one rank", kind: "integer" },
   VIRTUAL_ENV: { meaning: "Python environment searched for native libraries", kind: "text" },
   CONDA_PREFIX: { meaning: "conda environment searched for native libraries", kind: "text" },
   CUDA_HOME: { meaning: "CUDA toolkit searched for native libraries", kind: "text" },
@@ -185,7 +192,7 @@ export const ENV = {
   TERM: { meaning: "kind of terminal; with 'dumb' there are no colors and no live status line", kind: "text" },
   COLUMNS: {
     meaning: "width of help texts where no terminal shows them; set by the launcher to its own",
-    kind: "whole",
+    kind: "integer",
   },
   CI: { meaning: "any value: the output is not watched, so no live status line", kind: "flag" },
 } as const;

@@ -1,5 +1,6 @@
 /**
- * The methods of tensors that work along dims: reductions, running sums, softmax, products. A negative dim counts from the end.
+ * The methods of tensors that work along dims: reductions, running sums, softmax, products. A negative dim counts from the end. An
+ * empty list of dims stands for all of them, and a tensor without dims may be worked along by 0 and -1, as in PyTorch.
  *
  * @module
  */
@@ -12,7 +13,7 @@ import { alongLast, deviation, overLast, variance } from "./composed.ts";
 import { ElementwiseMethods } from "./elementwise.ts";
 import type { Tensor } from "./tensor.ts";
 
-/** What {@link Tensor} inherits: a part of the same class, in a file of its own. */
+/** Base class of {@link Tensor}, in a file of its own. */
 export abstract class AlongDimsMethods extends ElementwiseMethods {
   /** Sum of all elements, or along dims. */
   sum(this: Tensor, dims?: number | readonly number[], keepDims: boolean = false): Tensor {
@@ -30,7 +31,10 @@ export abstract class AlongDimsMethods extends ElementwiseMethods {
   min(this: Tensor, dims?: number | readonly number[], keepDims: boolean = false): Tensor {
     return applyOne(minOp, [this], { dims, keepDims });
   }
-  /** Mean squared distance from the mean, of all elements or along dims: their sum over the count less the correction. */
+  /**
+   * Variance of all elements, or along dims: the sum of squared distances from the mean, divided by the count less the
+   * correction.
+   */
   var(this: Tensor, dims?: number | readonly number[], keepDims: boolean = false, correction: number = 1): Tensor {
     return variance(this, dims, keepDims, correction);
   }
@@ -38,7 +42,7 @@ export abstract class AlongDimsMethods extends ElementwiseMethods {
   std(this: Tensor, dims?: number | readonly number[], keepDims: boolean = false, correction: number = 1): Tensor {
     return deviation(this, dims, keepDims, correction);
   }
-  /** Sums along a dim up to each place. */
+  /** Cumulative sums along a dim. */
   cumsum(this: Tensor, dim: number): Tensor {
     return alongLast("cumsum", this, dim, (x) => applyOne(cumsumOp, [x], undefined));
   }
@@ -50,7 +54,7 @@ export abstract class AlongDimsMethods extends ElementwiseMethods {
   logSoftmax(this: Tensor, dim: number = -1): Tensor {
     return alongLast("logSoftmax", this, dim, (x) => applyOne(logSoftmaxOp, [x], undefined));
   }
-  /** Index of the largest element along a dim: int32, the first of equals. */
+  /** Index of the largest element along a dim: int32, the first among equals. */
   argmax(this: Tensor, dim: number = -1): Tensor {
     return overLast("argmax", this, dim, (x) => applyOne(argmaxOp, [x], undefined));
   }

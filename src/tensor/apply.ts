@@ -1,6 +1,6 @@
 /**
- * From an op record to a result: check, infer, allocate, launch, record. Tensors that an op makes on the way die when its
- * call returns; what it saves belongs to the graph.
+ * The path from an op record to a result: check, infer, allocate, launch, record. Tensors that an op makes meanwhile are freed
+ * when its call returns; the graph owns the tensors that it saves.
  *
  * @module
  */
@@ -12,13 +12,14 @@ import { KeptTensors, requireUnwritten, type SavedTensors } from "../autograd/sa
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { requireTensor } from "../ops/check.ts";
 import { copyElements } from "../ops/convert.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
 import { isDense, type Shape } from "../shape.ts";
 import { scope, track } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
-/** Makes tensors through any existing one, so that this file needs the class as a type only. */
+/** Makes tensors through an existing one, so that this file needs the class as a type only. */
 class Context implements OpContext {
   readonly device: Device;
   readonly #maker: Tensor;
@@ -123,7 +124,7 @@ class Backward<A> extends Context implements BackwardCall<A> {
     if (edge !== undefined && dtype !== undefined && !takesDtype(edge, dtype)) return this.out(i);
     let placed = this.#place(i);
     if (placed !== undefined && dtype !== undefined && placed.dtype !== dtype) {
-      placed.dispose(); // the kernel writes another dtype: its result is moved to the place afterwards
+      placed.dispose(); // the kernel writes another dtype: its result is cast afterwards
       placed = undefined;
     }
     const tensor = placed ?? this.empty(spec.shape, dtype ?? spec.dtype).alias();
@@ -136,17 +137,16 @@ class Backward<A> extends Context implements BackwardCall<A> {
   }
 }
 
-/** Tells faults of the kernels that an op launched, where the device tells them at once. */
+/** Throws faults of the kernels that an op launched, on devices that report them at once. */
 function checkStatus({ status }: Device): void {
   if (!status.isLate) status.check();
 }
 
-/** The edge of a tensor that is an output of a node. */
 function edgeOf({ shape, dtype }: Tensor, node: Node, index: number): Edge {
   return { node, index, sink: undefined, shape, dtype };
 }
 
-/** What a node remembers of its call. */
+/** Facts of a call that its node keeps. */
 interface Recorded<A> {
   readonly name: string;
   readonly attrs: A;
@@ -154,7 +154,7 @@ interface Recorded<A> {
   readonly outputs: readonly OutputSpec[];
   readonly edges: readonly (Edge | undefined)[];
   readonly saved: SavedTensors | undefined;
-  /** Versions of the saved tensors' memory at the time of saving. */
+  /** Versions of the saved tensors' memory when they were saved. */
   readonly versions: readonly number[];
 }
 
@@ -192,7 +192,7 @@ function record<A>(
     return call.results;
   });
   outputs.forEach((output, index) => {
-    // Integers, as of the experts that a router chooses, have no gradient.
+    // Integers, e.g. the experts that a router chooses, have no gradient.
     if (output.dtype.kind === "float") output.setEdge(edgeOf(output, node, index));
   });
   if (!node.isReferenced) node.free();
@@ -203,9 +203,10 @@ function record<A>(
  *
  * @param op the record
  * @param inputs at least one tensor; all on one device
- * @returns its outputs, in the scope under way
+ * @returns its outputs, in the current scope
  */
 export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): readonly Tensor[] {
+  for (const input of inputs) requireTensor(op.name, input);
   const first = at(inputs, 0, "input");
   for (const input of inputs) {
     input.requireAlive();
@@ -244,6 +245,7 @@ export function applyOne<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: 
 
 /** Computes a view. */
 export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
+  requireTensor(op.name, input);
   input.requireAlive();
   const layout = op.view(input, attrs);
   const output = input.view(layout);
@@ -251,21 +253,20 @@ export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
   return output;
 }
 
-/** What is done at a place of the graph. */
+/** A callback at a point of the graph. */
 export interface GradientHook {
   /** For messages. */
   readonly name: string;
-  /** Runs in the backward pass when all gradients of the tensors are known and before any flows further back. */
+  /** Called in the backward pass when all gradients of the tensors are known, before any flows further back. */
   run(): void;
-  /** The place in the graph is gone, whether it has run or nothing leads to it any more. */
+  /** Called when the point of the graph is freed, before or after its backward. */
   freed?(): void;
 }
 
 /**
- * Hangs a hook on tensors: whatever they are used for from now on leads through it. Leaves, and tensors that need no gradient,
- * are left alone.
+ * Adds a hook to tensors: all their uses from now on lead through it. Leaves, and tensors without a gradient, are skipped.
  *
- * @returns takes the hook off the tensors again, for uses to come; undefined if no tensor needs a gradient
+ * @returns removes the hook for later uses; undefined if no tensor needs a gradient
  */
 export function hookBackward(tensors: readonly Tensor[], hook: GradientHook): (() => void) | undefined {
   const hooked = tensors.filter((tensor) => tensor.edge?.node !== undefined);

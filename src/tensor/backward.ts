@@ -1,23 +1,30 @@
 /**
- * Where a backward pass begins, and what happens where gradients meet.
+ * The start of a backward pass, and the sum of gradients that meet.
  *
  * @module
  */
 import { runBackward } from "../autograd/engine.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { requireTensor } from "../ops/check.ts";
 import { isDense, sameShape } from "../shape.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Options of {@link Tensor.backward}. */
 export interface BackwardOptions {
-  /** Whether the graph stays, with what it saved, for another backward: costs that memory until its tensors are gone. @default false */
+  /** Keeps the graph and its saved tensors for another backward, until its tensors are freed. @default false */
   readonly retainGraph?: boolean;
 }
 
-/** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
-export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGraph = false }: BackwardOptions): void {
+/** Starts the backward pass from `root`. `seed` is its gradient; without it, a scalar's is 1. */
+export function startBackward(root: Tensor, seed: Tensor | undefined, options: BackwardOptions): void {
+  requireKnownKeys("run backward", options, { retainGraph: true });
+  const { retainGraph = false } = options;
   root.requireAlive();
-  seed?.requireAlive();
+  if (seed !== undefined) {
+    requireTensor("backward", seed, "a gradient that is a tensor");
+    seed.requireAlive();
+  }
   const { edge, shape, dtype, device } = root;
   if (edge === undefined) {
     throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");
@@ -38,7 +45,10 @@ export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGr
   runBackward(edge, start, retainGraph);
 }
 
-/** `a + b`, of one shape and dtype, in the memory of the first where no other tensor sees it; consumes both handles and gives one that is in no scope. */
+/**
+ * `a + b`, of one shape and dtype, in the memory of `a` if no other tensor shares it. Consumes both handles; the result is in no
+ * scope.
+ */
 export function addGradients(a: Tensor, b: Tensor): Tensor {
   const { kernels } = a.device;
   if (!a.buffer.shared && isDense(a.layout) && isDense(b.layout)) {

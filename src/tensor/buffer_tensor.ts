@@ -12,18 +12,18 @@ import { Tensor } from "./tensor.ts";
 
 /** Options of a buffer. */
 export interface BufferOptions {
-  /** What every element begins as. @default 0 */
+  /** Initial value of every element. @default 0 */
   readonly value?: number;
-  /** Whether checkpoints hold the buffer. @default true */
+  /** Keeps the buffer in checkpoints. @default true */
   readonly persistent?: boolean;
-  /** What its memory is counted as. @default parameters */
+  /** Kind of its memory. @default parameters */
   readonly kind?: MemoryKind;
 }
 
 /** The memory of modules' buffers. */
 const MODULE_BUFFERS: WeakSet<Buffer> = new WeakSet();
 
-/** Whether a tensor is a module's buffer, or a view of one. */
+/** True if a tensor is a module's buffer, or a view of one. */
 export function isOfBuffer({ buffer }: Tensor): boolean {
   return MODULE_BUFFERS.has(buffer);
 }
@@ -32,9 +32,9 @@ export function isOfBuffer({ buffer }: Tensor): boolean {
 export class BufferTensor extends Tensor {
   /** Fully qualified name from the root module; given when the root is built. */
   fqn: string = "buffer";
-  /** What every element begins as. */
+  /** Initial value of every element. */
   readonly value: number;
-  /** Whether checkpoints hold it. */
+  /** True if checkpoints hold the buffer. */
   readonly persistent: boolean;
 
   /** Makes the tensor, without memory. */
@@ -46,18 +46,18 @@ export class BufferTensor extends Tensor {
     this.persistent = options.persistent ?? true;
   }
 
-  /** Names it, and its memory, for messages. */
+  /** Names the buffer and its memory, for messages. */
   rename(fqn: string): void {
     this.fqn = fqn;
     this.buffer.owner = fqn;
   }
 
-  /** Gives it its memory, uninitialized; does nothing when it has it. */
+  /** Allocates its memory, uninitialized, unless it has memory. */
   materialize(): void {
     if (!this.buffer.attached) this.buffer.attach();
   }
 
-  /** Gives its memory back, with its values. */
+  /** Frees its memory, and so drops its values. */
   vacate(): void {
     this.buffer.detach();
   }

@@ -1,46 +1,52 @@
 /**
- * What tensors do by several ops: each runs in a scope of its own, so that nothing but the result stays.
+ * Functions of tensors that use several ops: each opens a scope, so that only the result stays.
  *
  * @module
  */
 import { at } from "../at.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError, ShapeError } from "../errors.ts";
-import { normalizeDim } from "../shape.ts";
+import { requireTensor } from "../ops/check.ts";
+import { normalizeDim, normalizeReducedDim } from "../shape.ts";
+import { valueText } from "../words.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
-/** What `run` makes; the other tensors that it makes die. */
-function resultOf(run: () => Tensor): Tensor {
+/** The result of `compute`; its other tensors are freed. */
+function resultOf(compute: () => Tensor): Tensor {
   using frame = scope();
-  const result = run();
+  const result = compute();
   frame.keep(result);
   return result;
 }
 
-/** Computes in float32, and gives the result in the dtype of x. */
-export function inFloat32(x: Tensor, run: (x: Tensor) => Tensor): Tensor {
-  return resultOf(() => run(x.to(float32)).to(x.dtype));
+/** Computes in float32, and casts the result to the dtype of x. */
+export function inFloat32(x: Tensor, compute: (x: Tensor) => Tensor): Tensor {
+  return resultOf(() => compute(x.to(float32)).to(x.dtype));
 }
 
-/** Runs what works along the last dim along another one. */
-export function alongLast(op: string, x: Tensor, dim: number, run: (x: Tensor) => Tensor): Tensor {
-  if (dim === -1) return run(x);
-  const place = normalizeDim(op, dim, x.shape);
-  return resultOf(() => run(x.transpose(place, -1)).transpose(place, -1));
+/** Applies a function of the last dim along another dim. */
+export function alongLast(op: string, x: Tensor, dim: number, compute: (x: Tensor) => Tensor): Tensor {
+  const place = normalizeReducedDim(op, dim, x.shape);
+  if (x.ndim === 0) return resultOf(() => compute(x.unsqueeze(0)).squeeze(0));
+  if (place === x.ndim - 1) return compute(x);
+  return resultOf(() => compute(x.transpose(place, -1)).transpose(place, -1));
 }
 
-/** Runs what reduces the last dim along another one. */
-export function overLast(op: string, x: Tensor, dim: number, run: (x: Tensor) => Tensor): Tensor {
-  if (dim === -1) return run(x);
-  const place = normalizeDim(op, dim, x.shape);
-  return resultOf(() => run(x.permute([...x.shape.keys()].filter((other) => other !== place).concat(place))));
+/** Applies a reduction of the last dim along another dim. */
+export function overLast(op: string, x: Tensor, dim: number, compute: (x: Tensor) => Tensor): Tensor {
+  const place = normalizeReducedDim(op, dim, x.shape);
+  if (x.ndim === 0) return resultOf(() => compute(x.unsqueeze(0)));
+  if (place === x.ndim - 1) return compute(x);
+  return resultOf(() => compute(x.permute([...x.shape.keys()].filter((other) => other !== place).concat(place))));
 }
 
 type Dims = number | readonly number[] | undefined;
 
-/** The variance in float32, whatever the dtype of x. */
 function wideVariance(x: Tensor, dims: Dims, keepDims: boolean, correction: number): Tensor {
+  if (typeof correction !== "number") {
+    throw new ArgumentError(`Cannot take a variance with correction ${valueText(correction)}: give a number`);
+  }
   const wide = x.to(float32);
   const mean = wide.mean(dims, true);
   const squares = wide.sub(mean).square().sum(dims, keepDims);
@@ -58,7 +64,7 @@ export function deviation(x: Tensor, dims: Dims, keepDims: boolean, correction: 
   return resultOf(() => safeSqrt(wideVariance(x, dims, keepDims, correction)).to(x.dtype));
 }
 
-/** The root, whose gradient is 0 instead of infinite where x is 0. */
+/** The square root, with gradient 0 instead of infinity where x is 0. */
 function safeSqrt(x: Tensor): Tensor {
   return resultOf(() => {
     const isZero = x.eq(0);
@@ -66,7 +72,7 @@ function safeSqrt(x: Tensor): Tensor {
   });
 }
 
-/** int32 numbers from `start` on, as many as a dim has elements. */
+/** int32 numbers from `start` on, one for each index of a dim. */
 function places(x: Tensor, dim: number, start: number): Tensor {
   const numbers = Int32Array.from({ length: at(x.shape, x.ndim + dim, "dim") }, (_, i) => start + i);
   return x.spawn([numbers.length], int32, "places").copyFromHost(numbers);
@@ -78,7 +84,7 @@ export function triangle(op: "tril" | "triu", x: Tensor, diagonal: number): Tens
   if (!Number.isInteger(diagonal)) {
     throw new ArgumentError(`Cannot apply '${op}' from diagonal ${diagonal}: give an integer`);
   }
-  // Beyond the corners all diagonals are alike.
+  // Beyond the corners all diagonals give the same.
   const [height, width] = [at(x.shape, x.ndim - 2, "dim"), at(x.shape, x.ndim - 1, "dim")];
   const first = Math.max(-height, Math.min(width, diagonal));
   return resultOf(() => {
@@ -87,11 +93,12 @@ export function triangle(op: "tril" | "triu", x: Tensor, diagonal: number): Tens
   });
 }
 
-/** An index of one dim, repeated to the shape of `x` but for its own length along `dim`. */
-export function alongDim(op: string, x: Tensor, dim: number, index: Tensor, run: (index: Tensor) => Tensor): Tensor {
+/** Expands an index of one dim to the shape of `x`, with its own length along `dim`. */
+export function alongDim(op: string, x: Tensor, dim: number, index: Tensor, apply: (index: Tensor) => Tensor): Tensor {
+  requireTensor(op, index, "an index tensor");
   if (index.ndim !== 1) throw new ShapeError(op, "the index must have one dim", index.shape);
   const row = x.shape.map((_, i) => i === dim ? index.numel : 1);
-  return resultOf(() => run(index.reshape(row).expand(x.shape.with(dim, index.numel))));
+  return resultOf(() => apply(index.reshape(row).expand(x.shape.with(dim, index.numel))));
 }
 
 function expectCount(op: string, count: number, what: string): void {

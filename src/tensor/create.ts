@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, requireDType, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
@@ -24,13 +25,13 @@ export interface CreateOptions {
 }
 
 /**
- * A tensor with the values given.
+ * A tensor with the given values.
  *
- * @param device where it lives
+ * @param device the device of the tensor
  * @param values row-major
  * @throws {ShapeError} if the shape has another number of elements
  * @throws {DTypeError} if the dtype cannot be made of host values
- * @throws {ArgumentError} if a value is no number, or the dtype is an integer one and the value no integer of its range
+ * @throws {ArgumentError} if a value is not a number, or not an integer in the range of an integer dtype
  * @example
  * ```ts
  * import { openDevice } from "fullyshard/device";
@@ -44,6 +45,7 @@ export function tensor(device: Device, values: ArrayLike<number>, options: Creat
   if (values?.length === undefined) {
     throw new ArgumentError("Cannot make a tensor: call tensor(device, values), with a device and an array of numbers");
   }
+  requireKnownKeys("make a tensor", options, { shape: true, dtype: true });
   const { shape = [values.length], dtype = float32 } = options;
   requireShape("tensor", shape);
   if (Array.isArray(values[0])) {
@@ -64,10 +66,10 @@ export function tensor(device: Device, values: ArrayLike<number>, options: Creat
   return made.copyFromHost(array);
 }
 
-/** Typed arrays whose elements are all numbers that every float dtype takes. */
+/** Typed arrays whose elements are numbers that every float dtype takes. */
 const NUMBERS = [Float32Array, Float64Array, Int32Array, Uint32Array, Int16Array, Uint16Array, Int8Array, Uint8Array];
 
-/** The values as the device takes them; of a float dtype as float32. */
+/** The values in a typed array for the device; float32 for float dtypes. */
 function hostArray(values: ArrayLike<number>, dtype: DType): HostArray {
   requireDType("tensor", dtype);
   const isFloat = dtype.kind === "float";
@@ -82,9 +84,9 @@ function hostArray(values: ArrayLike<number>, dtype: DType): HostArray {
 }
 
 /**
- * A tensor with one value everywhere.
+ * A tensor filled with one value.
  *
- * @throws {ArgumentError} if the value is no number, or the dtype is an integer one and the value no integer of its range
+ * @throws {ArgumentError} if the value is not a number, or not an integer in the range of an integer dtype
  */
 export function full(device: Device, shape: Shape, value: number, dtype: DType = float32): Tensor {
   requireDType("full", dtype);
@@ -115,7 +117,7 @@ export function onesLike({ device, shape, dtype }: Tensor): Tensor {
   return full(device, shape, 1, dtype);
 }
 
-/** Most elements of a list of the host. */
+/** Largest number of elements of a host array. */
 const MOST_VALUES = 2 ** 32 - 1;
 
 /** Options of {@link arange}. */
@@ -124,14 +126,14 @@ export interface ArangeOptions {
   readonly start?: number;
   /** The difference of neighbours, which may be negative. @default 1 */
   readonly step?: number;
-  /** What they are stored in. @default int32 where all numbers are integers, else float32 */
+  /** dtype of the result. @default int32 if all numbers are integers, else float32 */
   readonly dtype?: DType;
 }
 
 /**
- * The numbers from `start` in steps up to `end`, which is not among them.
+ * The numbers from `start` to `end`, exclusive, in steps.
  *
- * @throws {ArgumentError} if the step is 0, one of them is not finite or no number, or the dtype is an integer one that does not hold all
+ * @throws {ArgumentError} if the step is 0, an argument is not a finite number, or an integer dtype does not hold all results
  * @example
  * ```ts
  * import { openDevice } from "fullyshard/device";
@@ -142,6 +144,7 @@ export interface ArangeOptions {
  * ```
  */
 export function arange(device: Device, end: number, options: ArangeOptions = {}): Tensor {
+  requireKnownKeys("count", options, { start: true, step: true, dtype: true });
   const { start = 0, step = 1 } = options;
   const bounds: readonly unknown[] = [start, end, step];
   if (!bounds.every(Number.isFinite)) {
@@ -155,17 +158,17 @@ export function arange(device: Device, end: number, options: ArangeOptions = {})
   if (length > MOST_VALUES) {
     throw new ArgumentError(`Cannot count ${length} numbers from ${start} to ${end}: give at most ${MOST_VALUES}`);
   }
-  // Before the list is made: the last of these is the first that an integer dtype may not hold.
+  // Checked before the list is made: the last number is the first that an integer dtype may not hold.
   const what = `count from ${start} to ${end} by ${step}`;
   if (length > 0) { for (const value of [start, start + (length - 1) * step]) requireHeld(dtype, value, what); }
   return tensor(device, Array.from({ length }, (_, i) => start + i * step), { dtype });
 }
 
 /**
- * Float32 values spread evenly over [0, 1) by Philox: element i depends on `key` and i only.
+ * Uniform float32 values in [0, 1) by Philox: element i depends on `key` and i only.
  *
  * @param key an integer from 0 up to 2^53, exclusive
- * @throws {ArgumentError} if the key is none
+ * @throws {ArgumentError} if the key is out of range
  */
 export function rand(device: Device, shape: Shape, key: number): Tensor {
   checkSeed(key, "key");
@@ -179,7 +182,7 @@ export function rand(device: Device, shape: Shape, key: number): Tensor {
  * Normal float32 values by Philox: element i depends on `key` and i only.
  *
  * @param key an integer from 0 up to 2^53, exclusive
- * @throws {ArgumentError} if the key is none
+ * @throws {ArgumentError} if the key is out of range
  */
 export function randn(device: Device, shape: Shape, key: number): Tensor {
   checkSeed(key, "key");

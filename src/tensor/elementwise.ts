@@ -1,6 +1,6 @@
 /**
- * The methods of tensors that work on each element alone: arithmetic, functions, comparisons, choices by a mask. Two tensors
- * broadcast, and have one dtype; a number stands for a tensor of that number.
+ * The element-wise methods of tensors: arithmetic, functions, comparisons, choices by a mask. Two tensors broadcast, and have one
+ * dtype; a number counts as a tensor of that number.
  *
  * @module
  */
@@ -8,6 +8,7 @@ import type { BinaryOp, CompareOp, UnaryOp } from "../device/kernels/signature.t
 import { bfloat16, float16 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { overflows } from "../held.ts";
+import { requireTensor } from "../ops/check.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { compareOp, whereOp } from "../ops/mask.ts";
 import { applyOne } from "./apply.ts";
@@ -15,10 +16,10 @@ import { inFloat32 } from "./composed.ts";
 import { scalar } from "./host.ts";
 import type { Tensor } from "./tensor.ts";
 
-/** What {@link Tensor} inherits: a part of the same class, in a file of its own. */
+/** Base class of {@link Tensor}, in a file of its own. */
 export abstract class ElementwiseMethods {
   static {
-    // What `console.log` shows, in Bun and in Deno.
+    // Text of `console.log`, in Bun and in Deno.
     const value = function (this: ElementwiseMethods): string {
       return this.toString();
     };
@@ -29,11 +30,14 @@ export abstract class ElementwiseMethods {
     return applyOne(unaryOp(op), [this], { p0, p1 });
   }
 
-  /** Runs `run` with the other operand, for which a number is made a tensor. */
-  #with(this: Tensor, other: Tensor | number, op: string, run: (other: Tensor) => Tensor): Tensor {
-    if (typeof other !== "number") return run(other);
+  /** Calls `compute` with the other operand, which is made a tensor if it is a number. */
+  #with(this: Tensor, other: Tensor | number, op: string, compute: (other: Tensor) => Tensor): Tensor {
+    if (typeof other !== "number") {
+      requireTensor(op, other, "a tensor or a number");
+      return compute(other);
+    }
     using made = scalar(this, other, op);
-    return run(made);
+    return compute(made);
   }
 
   #binary(this: Tensor, op: BinaryOp, other: Tensor | number): Tensor {
@@ -64,53 +68,53 @@ export abstract class ElementwiseMethods {
     }
     return this.#binary("div", other);
   }
-  /** Element-wise larger one; the gradient of equals goes to both in halves. */
+  /** Element-wise larger value; equal values share the gradient in halves. */
   maximum(this: Tensor, other: Tensor | number): Tensor {
     return this.#binary("maximum", other);
   }
-  /** Element-wise smaller one; the gradient of equals goes to both in halves. */
+  /** Element-wise smaller value; equal values share the gradient in halves. */
   minimum(this: Tensor, other: Tensor | number): Tensor {
     return this.#binary("minimum", other);
   }
-  /** Element-wise power, broadcasting; its gradient is 0 where the exponent is. */
+  /** Element-wise power, broadcasting; its gradient is 0 where the exponent is 0. */
   pow(this: Tensor, exponent: Tensor | number): Tensor {
     if (typeof exponent !== "number") return this.#binary("pow", exponent);
     return exponent === 2 ? this.square() : this.#unary("powScalar", exponent);
   }
 
-  /** Mask of where they are equal, broadcasting: uint8, 1 or 0, as of all comparisons. */
+  /** Element-wise mask: equal. Broadcasts; all comparisons give uint8, 1 or 0. */
   eq(this: Tensor, other: Tensor | number): Tensor {
     return this.#compare("eq", other);
   }
-  /** Mask of where they are not equal; NaN never is. */
+  /** Element-wise mask: not equal; NaN equals nothing. */
   ne(this: Tensor, other: Tensor | number): Tensor {
     return this.#compare("ne", other);
   }
-  /** Mask of where this is less. */
+  /** Element-wise mask: less. */
   lt(this: Tensor, other: Tensor | number): Tensor {
     return this.#compare("lt", other);
   }
-  /** Mask of where this is less or equal. */
+  /** Element-wise mask: less or equal. */
   le(this: Tensor, other: Tensor | number): Tensor {
     return this.#compare("le", other);
   }
-  /** Mask of where this is greater. */
+  /** Element-wise mask: greater. */
   gt(this: Tensor, other: Tensor | number): Tensor {
     return this.#compare("gt", other);
   }
-  /** Mask of where this is greater or equal. */
+  /** Element-wise mask: greater or equal. */
   ge(this: Tensor, other: Tensor | number): Tensor {
     return this.#compare("ge", other);
   }
-  /** Mask of where both are not 0. */
+  /** Element-wise mask: both are not 0. */
   logicalAnd(this: Tensor, other: Tensor): Tensor {
     return this.#compare("logicalAnd", other);
   }
-  /** Mask of where at least one is not 0. */
+  /** Element-wise mask: at least one is not 0. */
   logicalOr(this: Tensor, other: Tensor): Tensor {
     return this.#compare("logicalOr", other);
   }
-  /** Mask of where it is 0. */
+  /** Element-wise mask: 0. */
   logicalNot(this: Tensor): Tensor {
     return this.#compare("eq", 0);
   }

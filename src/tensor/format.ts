@@ -1,5 +1,5 @@
 /**
- * A tensor as text. Only the values that are shown leave the device.
+ * A tensor as text. Only the shown values are copied from the device.
  *
  * @module
  */
@@ -12,12 +12,12 @@ import type { Tensor } from "./tensor.ts";
 /** Values shown at each end of a long dim. */
 const EDGE = 3;
 
-/** Whether the middle of a dim is left out. */
+/** True if the middle of a dim is left out. */
 function isLong(size: number): boolean {
   return size > 2 * EDGE + 1;
 }
 
-/** The values that are shown, row-major: of each long dim from `dim` on the first and the last few. */
+/** The shown values, row-major: the first and last few of each long dim from `dim` on. */
 function shownValues(x: Tensor, dim: number = 0): readonly number[] {
   const long = x.shape.findIndex((size, i) => i >= dim && isLong(size));
   if (long < 0 || x.numel === 0) return [...x.toArray()];

@@ -1,5 +1,5 @@
 /**
- * What memory a tensor keeps: its own, and what the graph that it is the result of holds for a backward.
+ * The memory that a tensor keeps alive: its own, and that of the graph which computed it.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { Tensor } from "./tensor.ts";
 /**
  * Bytes of activations that live as long as a tensor.
  *
- * @param seen buffers and nodes that were counted already, and are not again; those that are counted are added
+ * @param seen buffers and nodes counted before, which are skipped; those counted now are added
  */
 export function heldBytes(tensor: Tensor, seen: Set<object>): number {
   let bytes = 0;
@@ -19,7 +19,7 @@ export function heldBytes(tensor: Tensor, seen: Set<object>): number {
   };
   count(tensor);
   const edges = [tensor.edge];
-  // A list and not recursion: a graph is as deep as the computation was long.
+  // A list instead of recursion: a graph may be as deep as the computation is long.
   while (edges.length > 0) {
     const node = edges.pop()?.node;
     if (node === undefined || seen.has(node)) continue;

@@ -1,5 +1,5 @@
 /**
- * Values between a tensor and the host.
+ * Copies of values between a tensor and the host.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { countOf } from "../words.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
-/** A typed array that a tensor's values are read into. */
+/** A typed array of a tensor's values. */
 export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
 
 function read<T extends HostArray>(source: Tensor, into: T): T {
@@ -21,7 +21,7 @@ function read<T extends HostArray>(source: Tensor, into: T): T {
   return into;
 }
 
-/** An array of the host for all elements of a tensor. Runtimes have arrays of some GiB only. */
+/** A host array for all elements of a tensor. Runtimes limit arrays to some GiB. */
 function arrayFor({ shape, numel, dtype }: Tensor): HostArray {
   try {
     return dtype === int32 ? new Int32Array(numel) : dtype === uint8 ? new Uint8Array(numel) : new Float32Array(numel);
@@ -51,7 +51,7 @@ export function readHost(tensor: Tensor): HostArray {
   return read(wide, array);
 }
 
-/** The dtype whose elements a typed array has. Types are not checked where programs run. */
+/** dtype of a typed array's elements. JavaScript callers may pass any object. */
 function dtypeOf(values: object): DType {
   if (values instanceof Float32Array) return float32;
   if (values instanceof Int32Array) return int32;

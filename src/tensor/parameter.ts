@@ -1,7 +1,8 @@
 /**
- * Parameters: tensors with a name, an initialization, a gradient and a storage. The storage says which elements this rank
- * keeps, where the optimizer finds them and where gradients go. A plain parameter keeps all of itself; a parallelism gives
- * it another storage by {@link Parameter.adopt}. So optimizers, checkpoints, DDP and FSDP meet here and need not know each other.
+ * Parameters: tensors with a name, an initialization, a gradient and a storage. The storage says which elements this rank keeps,
+ * where the optimizer finds them, and where gradients are delivered. A plain parameter keeps all of its elements; a parallelism
+ * gives it another storage by {@link Parameter.adopt}. So optimizers, checkpoints, DDP and FSDP share this contract and do not
+ * know each other.
  *
  * @module
  */
@@ -19,25 +20,25 @@ import { type NormReducer, reduceOver } from "./norm_reducer.ts";
 import { fullLayout, type ShardLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
 
-/** How a parameter begins; every element depends on the seed, the parameter's FQN and its place only. */
+/** Initialization of a parameter; each element depends only on the seed, the parameter's FQN and the element's index. */
 export type Init =
   | { readonly kind: "normal"; readonly mean: number; readonly std: number }
   | { readonly kind: "uniform"; readonly low: number; readonly high: number }
-  /** The logarithm of what is uniform. */
+  /** The logarithm of a uniform value. */
   | { readonly kind: "logUniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
 
-/** Flat float32 memory that holds this rank's elements of some parameters, and that an optimizer updates in one call. */
+/** Flat float32 memory of this rank's elements of some parameters, which an optimizer updates in one call. */
 export interface FlatShard {
-  /** Where the memory lies: not always the device that the parameters are computed on. */
+  /** Device of the memory, which may differ from the device that computes with the parameters. */
   readonly device: Device;
-  /** Where optimizer states rest between updates. @default on the device */
+  /** Storage of optimizer states between updates. @default the device */
   readonly statePool?: StatePool | undefined;
-  /** Elements, alignment gaps included. */
+  /** Number of elements, with alignment gaps. */
   readonly length: number;
-  /** Where the elements lie. */
+  /** Address of the elements. */
   readonly param: DevicePtr;
-  /** Gradients, laid out like `param`; read only while some parameter in the shard has one. */
+  /** Address of the gradients, in the same layout; read only while a parameter in the shard has one. */
   readonly grad: DevicePtr;
   /** Waits until no rank reads the memory any more. */
   beginWrite(): void;
@@ -47,46 +48,46 @@ export interface FlatShard {
 
 /** Sums gradients over ranks at the end of a backward. */
 export interface GradientReducer {
-  /** Whether the next backward reduces gradients; without, they add up on each rank (PyTorch's `no_sync`). */
+  /** True if the next backward reduces gradients; if false, they add up on each rank (PyTorch's `no_sync`). */
   requiresGradientSync: boolean;
-  /** What sums are divided by; the number of ranks at first. */
+  /** Divisor of the sums; initially the number of ranks. */
   gradientDivideFactor: number;
   /** The ranks that gradients are summed over, as the first group counts them. */
   readonly worldRanks: readonly number[];
 }
 
-/** How a parameter takes part in a parallelism. */
+/** Kinds of parallelism of a parameter. */
 export type StorageKind = "plain" | "replicated" | "sharded";
 
-/** Where a parameter's own elements and gradient lie. */
+/** Memory of this rank's elements of a parameter, and of their gradient. */
 export interface ParameterStorage {
-  /** Which parallelism keeps it. */
+  /** Kind of parallelism. */
   readonly kind: StorageKind;
   /** The elements of the global tensor that this rank keeps, and their place in the flat shard. */
   readonly shard: ShardLayout;
-  /** The memory that holds them, alone or beside those of other parameters. */
+  /** Memory of the elements, alone or beside other parameters. */
   readonly flatShard: FlatShard;
-  /** Where the backward pass delivers gradients of the whole parameter. */
+  /** Receives the unsharded gradient from the backward pass. */
   readonly sink: GradientSink;
-  /** What reduces the gradient; undefined for a plain parameter. */
+  /** Reduces the gradient; undefined for a plain parameter. */
   readonly reducer: GradientReducer | undefined;
   /** Adds up norms over the ranks that hold other elements; undefined where every rank holds the whole gradient. */
   readonly normReducer: NormReducer | undefined;
-  /** Whether the elements have values. */
+  /** True if the elements have values. */
   hasValues(): boolean;
-  /** The elements are about to be written: gives them memory where they have none. */
+  /** Called before the elements are written: allocates their memory if they have none. */
   materialize(): void;
-  /** Forgets the values, and gives memory back that only they need. */
+  /** Drops the values, and frees memory that only they need. */
   vacate(): void;
-  /** Whether a backward has left gradients that were not reduced. */
+  /** True if a backward has left gradients that were not reduced. */
   hasUnreduced(): boolean;
-  /** Gradient of this rank's elements, or undefined when there is none. The storage keeps the handle. */
+  /** Gradient of this rank's elements; undefined if there is none. The storage keeps the handle. */
   gradient(): Tensor | undefined;
-  /** Forgets the gradient. */
+  /** Drops the gradient. */
   clearGradient(): void;
 }
 
-/** The storage of a parameter in no parallelism. Its flat shard lasts when it is replicated, and so do optimizer states. */
+/** The storage of a parameter without parallelism. Its flat shard, and so its optimizer states, stay when it is replicated. */
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
   const flatShard: FlatShard = {
@@ -119,17 +120,17 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   };
 }
 
-/** Memory that a parameter's unsharded values are read from. */
+/** Memory of a parameter's unsharded values, for computation. */
 export interface ComputeView {
-  /** One reference on it becomes the parameter's. */
+  /** The parameter takes over one reference on it. */
   readonly buffer: Buffer;
-  /** Where the elements lie in the buffer. */
+  /** Layout of the elements in the buffer. */
   readonly layout: Layout;
-  /** What is computed in. */
+  /** dtype of the computation. */
   readonly dtype: DType;
 }
 
-/** Gets a parameter whose gradient is complete. */
+/** Called with a parameter whose gradient is complete. */
 export type GradientListener = (parameter: Parameter) => void;
 
 /** Name of a parameter that no root has named yet. */
@@ -138,12 +139,12 @@ const UNNAMED = "parameter";
 /** Options of a parameter. */
 export interface ParameterOptions {
   /**
-   * What it begins as.
+   * Initialization.
    *
-   * @default all zero
+   * @default zeros
    */
   readonly init?: Init;
-  /** Whether the parameter is trained. @default true */
+  /** True if the parameter is trained. @default true */
   readonly requiresGrad?: boolean;
 }
 
@@ -151,7 +152,7 @@ export interface ParameterOptions {
 export class Parameter extends Tensor {
   /** Fully qualified name from the root module, in Hugging Face's spelling; given when the root is built. */
   fqn: string = UNNAMED;
-  /** How the parameter's first values are drawn. */
+  /** Distribution of the parameter's first values. */
   readonly init: Init;
   /** Shape of the tensor that files and optimizers' states have; {@link shape} is that of this rank's part. */
   readonly globalShape: Shape;
@@ -164,9 +165,9 @@ export class Parameter extends Tensor {
   readonly #gradientHooks = new Set<GradientListener>();
 
   /**
-   * Makes the parameter, without memory.
+   * A parameter without memory.
    *
-   * @param device where it is computed with
+   * @param device device that computes with it
    * @param shape its shape; float32
    */
   constructor(device: Device, shape: Shape, options: ParameterOptions = {}) {
@@ -214,39 +215,39 @@ export class Parameter extends Tensor {
     this.requiresGrad = this.#requiresGrad;
   }
 
-  /** Whether the parameter has a name yet. */
+  /** True once the parameter has a name. */
   get named(): boolean {
     return this.fqn !== UNNAMED;
   }
 
-  /** Which elements this rank keeps, and where. */
+  /** The elements that this rank keeps, and their memory. */
   get storage(): ParameterStorage {
     return this.#storage;
   }
 
-  /** Names it, and its memory where that is its own, for messages. */
+  /** Names the parameter, and its memory if that is its own, for messages. */
   rename(fqn: string): void {
     this.fqn = fqn;
     if (this.#storage.kind !== "sharded") this.#own.owner = fqn;
   }
 
-  /** Gradient of the elements that this rank keeps: of the whole shape, or flat where sharded. */
+  /** Gradient of this rank's elements: of the full shape, or flat if sharded. */
   get grad(): Tensor | undefined {
     return this.#storage.gradient();
   }
 
   /**
-   * Calls `hook` at the end of each backward that has given it a gradient, reduced where there are ranks (PyTorch's
-   * `register_post_accumulate_grad_hook`): an optimizer that steps and drops the gradient there keeps none between backwards.
+   * Calls `hook` at the end of each backward that gives the parameter a gradient, after its reduction over ranks (PyTorch's
+   * `register_post_accumulate_grad_hook`). An optimizer that steps and drops the gradient there keeps none between backwards.
    *
-   * @returns ends that
+   * @returns removes the hook
    */
   registerPostAccumulateGradHook(hook: GradientListener): () => void {
     this.#gradientHooks.add(hook);
     return () => void this.#gradientHooks.delete(hook);
   }
 
-  /** The gradient of a backward is complete: tells those who wait for it. Used by storages. */
+  /** Calls the hooks when a backward's gradient is complete. Used by storages. */
   announceGradient(): void {
     for (const hook of this.#gradientHooks) hook(this);
   }
@@ -256,25 +257,25 @@ export class Parameter extends Tensor {
     this.#storage.clearGradient();
   }
 
-  /** Whether the parameter is trained. */
+  /** True if the parameter is trained. */
   override get requiresGrad(): boolean {
     return this.#requiresGrad;
   }
 
-  /** Stops (or resumes) training it. */
-  override set requiresGrad(trainable: boolean) {
-    this.#requiresGrad = trainable;
+  /** Freezes the parameter (`false`), or trains it again. */
+  override set requiresGrad(requiresGrad: boolean) {
+    this.#requiresGrad = requiresGrad;
     const { shape, dtype } = this;
-    this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink, shape, dtype } : undefined);
+    this.setEdge(requiresGrad ? { node: undefined, index: 0, sink: this.#storage.sink, shape, dtype } : undefined);
   }
 
-  /** Gives it memory, uninitialized, where it has none. */
+  /** Allocates memory, uninitialized, if it has none. */
   materialize(): void {
     this.#storage.materialize();
   }
 
   /**
-   * Refuses to read values that were never written.
+   * Refuses a parameter whose values were never written.
    *
    * @throws {ArgumentError} naming it
    */
@@ -285,18 +286,18 @@ export class Parameter extends Tensor {
     );
   }
 
-  /** Copies values as for any tensor; a sharded parameter keeps them elsewhere, which `writeParameters` reaches. */
+  /** Copies values as for any tensor; a sharded parameter needs `writeParameters` instead. */
   override copyFromHost(values: HostArray): this {
     if (this.#storage.kind !== "sharded") return super.copyFromHost(values);
     throw new ArgumentError(`Cannot copy into '${this.fqn}', which is sharded: use writeParameters on all ranks`);
   }
 
   /**
-   * Takes another storage; the gradient is dropped. Used by parallelisms.
+   * Replaces the storage, and drops the gradient. Used by parallelisms.
    *
-   * @param computeView where whole values are computed with from now on, if not in the parameter's own memory; that goes when it is
-   * sharded, and stays when it is replicated
-   * @throws {ArgumentError} if the storage is not its own: see {@link requirePlain}
+   * @param computeView memory of the unsharded values, if it is not the parameter's own; the own memory is freed when the
+   * parameter is sharded, and kept when it is replicated
+   * @throws {ArgumentError} if the parameter is not plain: see {@link requirePlain}
    */
   adopt(storage: ParameterStorage, computeView?: ComputeView): void {
     this.requirePlain(storage.kind === "sharded" ? "shard" : "replicate");
@@ -309,12 +310,12 @@ export class Parameter extends Tensor {
     this.requiresGrad = this.#requiresGrad;
   }
 
-  /** Memory for its whole values, uninitialized, for {@link takePlain}. Used by parallelisms. */
+  /** Memory for its unsharded values, uninitialized, for {@link takePlain}. Used by parallelisms. */
   allocatePlain(): Buffer {
     return Buffer.allocate(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
   }
 
-  /** Takes over memory with its whole values. It must be plain, and have none. Used by parallelisms. */
+  /** Takes over memory with its unsharded values. The parameter must be plain, and have no memory. Used by parallelisms. */
   takePlain(own: Buffer): void {
     this.requirePlain("shard");
     this.zeroGrad();
@@ -325,7 +326,7 @@ export class Parameter extends Tensor {
     this.requiresGrad = this.#requiresGrad;
   }
 
-  /** Makes it a plain parameter again, without a gradient; one that was sharded has no memory then. Used by parallelisms. */
+  /** Makes it a plain parameter without a gradient; if it was sharded, without memory. Used by parallelisms. */
   release(): void {
     this.zeroGrad();
     if (this.#storage.kind === "sharded") {
@@ -338,7 +339,7 @@ export class Parameter extends Tensor {
   }
 
   /**
-   * Refuses a parameter that is sharded or replicated: check all of a module before changing any.
+   * Refuses a parameter that is sharded or replicated: check all parameters of a module before changing any.
    *
    * @throws {ArgumentError} naming it
    */

@@ -1,14 +1,14 @@
 /**
- * Deterministic freeing: a tensor made inside a scope dies with it, unless it is kept. Scopes nest, as calls do.
+ * Deterministic freeing: a tensor made inside a scope is freed at its end, unless it is kept. Scopes nest as calls do.
  *
  * @module
  */
 import { ArgumentError } from "../errors.ts";
 import type { Tensor } from "./tensor.ts";
 
-/** A stretch of code whose tensors die at its end. */
+/** A span of code, at whose end its tensors are freed. */
 export interface Scope extends Disposable {
-  /** Moves tensors to the scope around this one (or out of all scopes, at the outermost). */
+  /** Moves tensors to the enclosing scope; from the outermost scope, out of all scopes. */
   keep(...tensors: readonly Tensor[]): void;
 }
 
@@ -67,19 +67,19 @@ export function scope(): Scope {
   return current;
 }
 
-/** Registers a new tensor with the scope under way. */
+/** Adds a new tensor to the current scope. */
 export function track(tensor: Tensor): Tensor {
   addTo(current, tensor);
   return tensor;
 }
 
-/** Adds a tensor to a scope; without one, the allocator notes that the tensor may be forgotten. */
+/** Adds a tensor to a scope; without one, the allocator notes the tensor as possibly leaked. */
 function addTo(scope: TensorScope | undefined, tensor: Tensor): void {
   if (scope !== undefined) scope.add(tensor);
   else if (!tensor.disposed) tensor.device.allocator.unscoped.add(tensor);
 }
 
-/** Takes a tensor out of the scope that it is in: its maker disposes it. */
+/** Removes a tensor from its scope: the caller disposes it. */
 export function untrack(tensor: Tensor): void {
   current?.remove(tensor);
   tensor.device.allocator.unscoped.delete(tensor);

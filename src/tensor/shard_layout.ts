@@ -1,6 +1,6 @@
 /**
- * Which elements of a tensor a rank keeps: boxes of the whole tensor's shape, dense and one after another in memory. FSDP's cuts
- * are ranges of the row-major whole, each at most 2·ndim − 1 boxes; other ways of cutting are boxes as well, so that
+ * The elements of a tensor that a rank keeps: boxes of the full shape, dense and consecutive in the rank's memory. FSDP's cuts
+ * are ranges of the full tensor in row-major order, each at most 2·ndim − 1 boxes. All other cuts are boxes as well, so
  * checkpoints and initialization read one description.
  *
  * @module
@@ -8,7 +8,10 @@
 import { at } from "../at.ts";
 import { numelOf, type Shape } from "../shape.ts";
 
-/** Elements of a parameter between which no cut falls: what the norm sums first, so that it does not depend on the cuts. */
+/**
+ * Cuts fall between blocks of this many elements of a parameter: the norm sums each block first, so it does not depend on the
+ * cuts.
+ */
 export const SHARD_BLOCK = 64;
 
 /** A range of indices in every dim. */
@@ -23,7 +26,7 @@ export interface Box {
 export interface ShardLayout {
   /** Shape of the full tensor. */
   readonly shape: Shape;
-  /** The boxes in the order of their elements in memory; none where the rank keeps nothing. */
+  /** The boxes, in the order of their elements in memory; empty if the rank keeps nothing. */
   readonly boxes: readonly Box[];
   /** Number of elements kept. */
   readonly numel: number;
@@ -31,12 +34,12 @@ export interface ShardLayout {
   readonly offset: number;
 }
 
-/** Elements that are contiguous both in the row-major tensor and in the rank's memory. */
+/** Elements that are contiguous both in the full tensor, in row-major order, and in the rank's memory. */
 export interface ElementSlice {
-  /** First element, counted in the row-major tensor. */
+  /** Index of the first element in the full tensor. */
   readonly offset: number;
   readonly length: number;
-  /** First element, counted among those that the rank keeps. */
+  /** Index of the first element among those that the rank keeps. */
   readonly local: number;
 }
 
@@ -45,17 +48,17 @@ export function fullBox(shape: Shape): Box {
   return { offsets: shape.map(() => 0), sizes: shape };
 }
 
-/** The layout of a rank that keeps everything, in memory of its own. */
+/** The layout of a rank that keeps the full tensor, in memory of its own. */
 export function fullLayout(shape: Shape): ShardLayout {
   return { shape, boxes: [fullBox(shape)], numel: numelOf(shape), offset: 0 };
 }
 
 /**
- * The layout of a rank that keeps a range of the row-major full tensor, in the fewest boxes: one for full rows, and up to two
- * more for each further dim in which the range begins or ends.
+ * The layout of a rank that keeps a range of the full tensor in row-major order, in the fewest boxes: one for complete rows, and
+ * up to two more for each further dim in which the range begins or ends.
  *
- * @param begin first element of the range
- * @param offset its place in the rank's flat shard
+ * @param begin index of the first element of the range
+ * @param offset its index in the rank's flat shard
  */
 export function rangeLayout(shape: Shape, begin: number, length: number, offset: number = 0): ShardLayout {
   const boxes: Box[] = [];
@@ -63,7 +66,7 @@ export function rangeLayout(shape: Shape, begin: number, length: number, offset:
   return { shape, boxes, numel: length, offset };
 }
 
-/** Divides a range of the part of `shape` at the indices `prefix` into boxes. */
+/** Splits a range of the part of `shape` at the indices `prefix` into boxes. */
 function divide(shape: Shape, offset: number, length: number, prefix: readonly number[], into: Box[]): void {
   if (length === 0) return;
   const rest = shape.slice(prefix.length + 1);
@@ -86,21 +89,21 @@ function divide(shape: Shape, offset: number, length: number, prefix: readonly n
   divide(shape, 0, end - endFullRow * row, [...prefix, endFullRow], into);
 }
 
-/** Elements that are contiguous in two boxes, each of which lists its elements densely in row-major order. */
+/** Elements that are contiguous in two boxes, both dense in row-major order. */
 export interface SharedSlice {
-  /** First element, counted in the first box. */
+  /** Index of the first element in the first box. */
   readonly inFirst: number;
-  /** First element, counted in the second. */
+  /** Index of the first element in the second box. */
   readonly inSecond: number;
   readonly length: number;
 }
 
-/** The elements that two boxes of one tensor share, in order, in as few slices as possible. */
+/** The elements that two boxes of one tensor share, in order, in the fewest slices. */
 export function sharedSlices(first: Box, second: Box): SharedSlice[] {
   const from = first.offsets.map((offset, dim) => Math.max(offset, at(second.offsets, dim, "dim")));
   const sizes = from.map((offset, dim) => Math.min(endOf(first, dim), endOf(second, dim)) - offset);
   if (sizes.some((size) => size <= 0)) return [];
-  // Dims behind the last one that is not spanned by both are contiguous with it in both.
+  // Dims after the last one that either box spans only in part are contiguous with it in both boxes.
   let inner = sizes.length;
   while (
     inner > 0 && at(first.sizes, inner - 1, "dim") === at(sizes, inner - 1, "dim") &&
@@ -125,12 +128,12 @@ function endOf({ offsets, sizes }: Box, dim: number): number {
   return at(offsets, dim, "dim") + at(sizes, dim, "dim");
 }
 
-/** Place of an index in the row-major order of a box. */
+/** Position of an index in the row-major order of a box. */
 function placeIn({ offsets, sizes }: Box, index: readonly number[]): number {
   return index.reduce((place, i, dim) => place * at(sizes, dim, "dim") + i - at(offsets, dim, "dim"), 0);
 }
 
-/** Each box with the place of its first element in the rank's memory. */
+/** Each box, with the index of its first element in the rank's memory. */
 export function placedBoxes(
   { boxes }: Pick<ShardLayout, "boxes">,
 ): readonly { readonly box: Box; readonly local: number }[] {
@@ -142,7 +145,7 @@ export function placedBoxes(
   });
 }
 
-/** The slices of a layout, in the order of the rank's memory; slices that touch are one. */
+/** The slices of a layout, in the order of the rank's memory; adjacent slices are merged. */
 export function elementSlices(layout: Pick<ShardLayout, "shape" | "boxes">): ElementSlice[] {
   const slices: ElementSlice[] = [];
   const full = fullBox(layout.shape);

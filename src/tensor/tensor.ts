@@ -1,8 +1,8 @@
 /**
- * The tensor: a {@link Layout} over a {@link Buffer} on a device, with the edge that its gradient flows along. Each method
- * is one line over `apply`; the mathematics lies in `src/ops/`.
+ * The tensor: a {@link Layout} over a {@link Buffer} on a device, with the edge along which its gradient flows. Each method is
+ * one line over `apply`; `src/ops/` holds the mathematics.
  *
- * A tensor is a handle: it dies with its scope or by `dispose`, and the memory goes with the last handle on it.
+ * A tensor is a handle: it ends with its scope or by `dispose`, and the memory is freed with its last handle.
  *
  * @module
  */
@@ -13,10 +13,11 @@ import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { type DType, requireDType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
+import { requireList } from "../ops/check.ts";
 import { castOp, castToIntOp } from "../ops/convert.ts";
 import { gatherOp, scatterAddOp } from "../ops/index.ts";
 import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp, squeezeOp, unsqueezeOp } from "../ops/view.ts";
-import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
+import { denseLayout, isDense, type Layout, normalizeDim, normalizeReducedDim, numelOf, type Shape } from "../shape.ts";
 import { AlongDimsMethods } from "./along_dims.ts";
 import { applyOne, applyView } from "./apply.ts";
 import { addGradients, type BackwardOptions, startBackward } from "./backward.ts";
@@ -35,9 +36,9 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   #alive = true;
 
   /**
-   * Used by the library; users call `tensor`, `zeros`, `randn` and the like.
+   * Used by the library; users call `tensor`, `zeros`, `randn` and others.
    *
-   * @param buffer one reference on it becomes the tensor's
+   * @param buffer the tensor takes over one reference on it
    */
   constructor(buffer: Buffer, layout: Layout, dtype: DType, edge?: Edge) {
     super();
@@ -68,17 +69,17 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     return this.#dtype;
   }
 
-  /** Where the elements lie in the buffer. */
+  /** Layout of the elements in the buffer. */
   get layout(): Layout {
     return this.#layout;
   }
 
-  /** The memory behind it, perhaps shared with others. */
+  /** The memory, which other tensors may share. */
   get buffer(): Buffer {
     return this.#buffer;
   }
 
-  /** The device it lives on. */
+  /** Device of the memory. */
   get device(): Device {
     return this.#buffer.device;
   }
@@ -93,13 +94,13 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     return devicePtr(this.#buffer.ptr + this.#layout.offset * this.#dtype.byteLength);
   }
 
-  /** Whether operations on it are recorded. */
+  /** True if operations on it are recorded. */
   get requiresGrad(): boolean {
     return this.#edge !== undefined;
   }
 
   /**
-   * The edge that its gradient flows along.
+   * The edge along which its gradient flows.
    *
    * @internal
    */
@@ -118,7 +119,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     this.#edge = edge;
   }
 
-  /** Puts other memory behind the handle. Used by parameters, when they are sharded. */
+  /** Replaces the memory of the handle. Used by parameters that are sharded. */
   protected rebind(buffer: Buffer, layout: Layout, dtype: DType): void {
     const before = this.#buffer;
     this.#buffer = buffer;
@@ -133,7 +134,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     return new Tensor(Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner), denseLayout(shape), dtype);
   }
 
-  /** A new dense tensor on the same device, uninitialized, in the scope under way. Used by the library. */
+  /** A new dense tensor on the same device, uninitialized, in the current scope. Used by the library. */
   spawn(shape: Shape, dtype: DType, owner: string): Tensor {
     return track(Tensor.empty(this.device, shape, dtype, owner));
   }
@@ -155,14 +156,14 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     return this.view(this.#layout);
   }
 
-  /** Takes it out of its scope: it lives until {@link dispose}. */
+  /** Removes it from its scope: it lives until {@link dispose}. */
   persist(): this {
     this.requireAlive();
     untrack(this);
     return this;
   }
 
-  /** Lets go of the memory and of the graph. A second call does nothing. */
+  /** Releases the memory and the graph. A second call does nothing. */
   dispose(): void {
     if (!this.#alive) return;
     this.#alive = false;
@@ -173,7 +174,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
 
   /**
-   * Refuses a disposed tensor. A disposed handle is no way to memory or to the graph, even where other handles keep them.
+   * Refuses a disposed tensor, even if other handles keep its memory or graph.
    *
    * @throws {UseAfterDisposeError} if it was disposed
    * @internal
@@ -186,12 +187,12 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     );
   }
 
-  /** Whether {@link dispose} was called, by hand or by a scope. */
+  /** True once {@link dispose} was called, explicitly or by a scope. */
   get disposed(): boolean {
     return !this.#alive;
   }
 
-  /** Bytes of activations that live as long as it does. Used where memory runs out. */
+  /** Bytes of activations that live as long as it does. Used when memory runs out. */
   heldBytes(seen: Set<object>): number {
     return heldBytes(this, seen);
   }
@@ -202,7 +203,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
 
   /**
-   * The sum with another tensor of the same shape, using this one's memory where nobody else sees it. Both handles are
+   * The sum with another tensor of the same shape, in this tensor's memory if no other tensor shares it. Both handles are
    * consumed. Used by the backward pass.
    */
   absorb(other: Tensor): Tensor {
@@ -210,19 +211,19 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
 
   /**
-   * Runs the backward pass from this tensor.
+   * Makes the backward pass from this tensor.
    *
-   * @param seed gradient to start from, of this shape; without it the tensor must be a scalar and the gradient is 1
-   * @throws {ShapeError} if it is no scalar, or the seed has another shape
+   * @param seed gradient of this tensor, of its shape; without it the tensor must be a scalar, and the gradient is 1
+   * @throws {ShapeError} if it is not a scalar, or the seed has another shape
    * @throws {DTypeError} if the seed has another dtype
-   * @throws {UseAfterDisposeError} if it was disposed, or a backward has been here before, without `retainGraph`
+   * @throws {UseAfterDisposeError} if it was disposed, or an earlier backward without `retainGraph` has freed its graph
    */
   backward(seed?: Tensor, options: BackwardOptions = {}): void {
     startBackward(this, seed, options);
   }
 
   /**
-   * Its values on the host, row-major: float32 for float dtypes, int32 or uint8 otherwise. Waits for the device.
+   * Its values on the host, row-major: float32 for float dtypes, else int32 or uint8. Waits for the device.
    *
    * @throws {DTypeError} for other dtypes
    */
@@ -233,7 +234,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   /**
    * The value of a tensor with one element. Waits for the device.
    *
-   * @throws {ShapeError} if it has more or none
+   * @throws {ShapeError} if it has more elements or none
    */
   item(): number {
     const [value] = this.numel === 1 ? this.toArray() : [];
@@ -246,8 +247,9 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     return this.#alive && this.#buffer.attached ? formatTensor(this) : `Tensor [${this.shape.join(", ")}] (no memory)`;
   }
 
-  /** The same elements in another shape; one size may be -1. Copies only what is not dense. */
+  /** The same elements in another shape; one size may be -1. Copies only if it is not dense. */
   reshape(shape: Shape): Tensor {
+    requireList("reshape", shape, "a list of sizes");
     using frame = scope();
     const view = applyView(reshapeOp, this.contiguous(), shape);
     frame.keep(view);
@@ -255,38 +257,40 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
   /** Dims in another order. */
   permute(dims: readonly number[]): Tensor {
+    requireList("permute", dims, "a list of dims");
     return applyView(permuteOp, this, dims);
   }
-  /** Two dims exchanged. */
+  /** Exchanges two dims. */
   transpose(a: number, b: number): Tensor {
-    const x = normalizeDim("transpose", a, this.shape);
-    const y = normalizeDim("transpose", b, this.shape);
+    const x = normalizeReducedDim("transpose", a, this.shape);
+    const y = normalizeReducedDim("transpose", b, this.shape);
     return this.permute(this.shape.map((_, dim) => dim === x ? y : dim === y ? x : dim));
   }
   /** `length` indices of one dim, from `start`. */
   narrow(dim: number, start: number, length: number): Tensor {
     return applyView(narrowOp, this, { dim: normalizeDim("narrow", dim, this.shape), start, length });
   }
-  /** One index of a dim, which goes; negative from the end. */
+  /** One index of a dim, which is removed; negative from the end. */
   select(dim: number, index: number): Tensor {
     const place = normalizeDim("select", dim, this.shape);
     using one = this.narrow(place, index < 0 ? index + at(this.shape, place, "dim") : index, 1);
     return one.squeeze(place);
   }
-  /** Parts of a dim one behind the other: of the sizes given, or all of one size but perhaps the last. */
+  /** Consecutive parts of a dim: of the given sizes, or of one size, with a smaller last one if needed. */
   split(sizes: number | readonly number[], dim: number = 0): readonly Tensor[] {
     return split(this, sizes, dim);
   }
-  /** At most `chunks` parts of a dim, all of one size but perhaps the last. */
+  /** At most `chunks` parts of a dim, of one size, with a smaller last one if needed. */
   chunk(chunks: number, dim: number = 0): readonly Tensor[] {
     return chunk(this, chunks, dim);
   }
-  /** Dims of size 1, or new leading ones, repeated without a copy; -1 leaves a dim as it is. */
+  /** Repeats dims of size 1, and adds leading dims, without a copy; -1 keeps a dim. */
   expand(shape: Shape): Tensor {
+    requireList("expand", shape, "a list of sizes");
     const lead = shape.length - this.ndim;
     return applyView(expandOp, this, shape.map((size, dim) => size === -1 ? this.shape[dim - lead] ?? size : size));
   }
-  /** Dims from `start` to `end` as one. Copies only what is not dense. */
+  /** Joins the dims from `start` to `end`. Copies only if it is not dense. */
   flatten(start: number = 0, end: number = -1): Tensor {
     if (this.ndim === 0) return this.reshape([1]);
     const { shape } = this;
@@ -294,36 +298,36 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     if (first > last) throw new ShapeError("flatten", `dim ${start} must not come after dim ${end}`, shape);
     return this.reshape([...shape.slice(0, first), numelOf(shape.slice(first, last + 1)), ...shape.slice(last + 1)]);
   }
-  /** Removes the dims of size 1, or the one given if its size is 1. */
+  /** Removes the dims of size 1, or the given dim if its size is 1. */
   squeeze(dim?: number): Tensor {
-    const candidates = dim === undefined ? [...this.shape.keys()] : [normalizeDim("squeeze", dim, this.shape)];
+    const candidates = dim === undefined ? [...this.shape.keys()] : [normalizeReducedDim("squeeze", dim, this.shape)];
     return applyView(squeezeOp, this, candidates.filter((place) => this.shape[place] === 1));
   }
-  /** Inserts a dim of size 1 at the place given. */
+  /** Inserts a dim of size 1 at the given place. */
   unsqueeze(dim: number): Tensor {
     return applyView(unsqueezeOp, this, normalizeDim("unsqueeze", dim, [...this.shape, 1]));
   }
-  /** The lower triangle of the last two dims, up to a diagonal, the rest 0. */
+  /** The lower triangle of the last two dims, up to a diagonal; the rest is 0. */
   tril(diagonal: number = 0): Tensor {
     return triangle("tril", this, diagonal);
   }
-  /** The upper triangle of the last two dims, from a diagonal on, the rest 0. */
+  /** The upper triangle of the last two dims, from a diagonal on; the rest is 0. */
   triu(diagonal: number = 0): Tensor {
     return triangle("triu", this, diagonal);
   }
   /**
-   * The elements that an int32 index points to along a dim; the index has the tensor's shape but along that dim.
+   * The elements at an int32 index along a dim; the index has the tensor's shape in all other dims.
    *
-   * @throws {ArgumentError} if an index is not in the dim
+   * @throws {ArgumentError} if an index is out of range
    */
   gather(dim: number, index: Tensor): Tensor {
     return applyOne(gatherOp, [this, index], normalizeDim("gather", dim, this.shape));
   }
-  /** Adds `source` where an int32 index of its shape points along a dim; elements of one place are added in order. */
+  /** Adds `source` at an int32 index of its shape along a dim; elements of one index are added in order. */
   scatterAdd(dim: number, index: Tensor, source: Tensor): Tensor {
     return applyOne(scatterAddOp, [this, index, source], normalizeDim("scatterAdd", dim, this.shape));
   }
-  /** Slices along a dim by an int32 index of one dim. */
+  /** Slices along a dim, at an int32 index of one dim. */
   indexSelect(dim: number, index: Tensor): Tensor {
     const place = normalizeDim("indexSelect", dim, this.shape);
     return alongDim("indexSelect", this, place, index, (places) => this.gather(place, places));
@@ -333,7 +337,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     const place = normalizeDim("indexAdd", dim, this.shape);
     return alongDim("indexAdd", this, place, index, (places) => this.scatterAdd(place, places, source));
   }
-  /** The tensor itself when dense, else a dense copy: dispose the result only if it is another tensor. */
+  /** The tensor itself if it is dense, else a dense copy: dispose the result only if it is another tensor. */
   contiguous(): Tensor {
     this.requireAlive();
     return isDense(this.#layout) ? this : applyOne(denseOp, [this], undefined);
@@ -352,6 +356,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
    */
   to(dtype: DType): Tensor {
     this.requireAlive();
+    requireDType("to", dtype);
     return this.#dtype === dtype ? this : applyOne(dtype.kind === "float" ? castOp : castToIntOp, [this], dtype);
   }
 

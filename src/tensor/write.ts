@@ -1,5 +1,5 @@
 /**
- * Writing to parameters from outside an optimizer: initialization, loading, averaging.
+ * Writing of parameters outside an optimizer: initialization, loading, averaging.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { float32 } from "../dtype.ts";
 import { unwind } from "../unwind.ts";
 import type { FlatShard, Parameter } from "./parameter.ts";
 
-/** Opens flat shards for writing, until it is disposed; that comes whatever happens, as other ranks wait. Collective. */
+/** Begins to write flat shards; disposing the result ends it, and must always happen, as other ranks wait. Collective. */
 export function openFlatShards(shards: Iterable<FlatShard>): Disposable {
   using opened = new DisposableStack();
   for (const shard of shards) {
@@ -20,14 +20,17 @@ export function openFlatShards(shards: Iterable<FlatShard>): Disposable {
 
 /** Parameters that are being written, until it is disposed. */
 export interface ParameterWriting extends Disposable {
-  /** All was written. Without, what had no values before has none at the end, so that nobody computes with a part of them. */
+  /**
+   * Called after all was written. Without it, disposing drops the values of parameters that had none before, so that no code
+   * computes with half of them.
+   */
   complete(): void;
 }
 
 /**
- * Gives memory to parameters that have none and opens their flat shards, until it is disposed; that comes whatever happens: other
- * ranks wait. Every rank must call it with the same parameters, and finds its way to what it owns by {@link ownedPtr}.
- * Where memory runs out, parameters without values have none afterwards.
+ * Allocates memory for parameters that have none, and begins to write their flat shards; disposing the result ends it, and must
+ * always happen, as other ranks wait. Every rank must call it with the same parameters, and finds its own elements by {@link
+ * ownedPtr}. If memory runs out, parameters without values have no memory afterwards.
  */
 export function openForWriting(parameters: Iterable<Parameter>): ParameterWriting {
   const list = [...parameters];
@@ -44,7 +47,7 @@ export function openForWriting(parameters: Iterable<Parameter>): ParameterWritin
 }
 
 /**
- * Address of the first element of a parameter that this rank owns.
+ * Address of the first element of this rank's part of a parameter.
  *
  * @throws {ArgumentError} if it has no values
  */
@@ -55,10 +58,10 @@ export function ownedPtr(parameter: Parameter): DevicePtr {
 }
 
 /**
- * Lets `write` overwrite this rank's elements of some parameters. A parameter without memory gets some first. Every rank
- * must call it with the same parameters. Where `write` throws, parameters without values have none afterwards.
+ * Calls `write` to overwrite this rank's elements of parameters, whose memory is allocated first if they have none. Every rank
+ * must call it with the same parameters. If `write` throws, parameters without values have no memory afterwards.
  *
- * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
+ * @param write receives each parameter and the address of its `storage.shard.numel` float32 elements
  */
 export function writeParameters(
   parameters: Iterable<Parameter>,

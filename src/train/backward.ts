@@ -1,7 +1,9 @@
 /**
- * Forward and backward of one step: all micro-batches of all ranks as if they were one batch. The model's loss is a sum over
- * tokens; tokens are counted first, over all ranks, so that gradients are scaled once, where they are reduced, and unequal
- * counts come out right.
+ * Forward and backward of one step: all micro-batches of all ranks as if they were one batch.
+ * 1. The tokens of all ranks are counted.
+ * 2. Each micro-batch's loss is a sum over its tokens, and its backward adds to the gradients.
+ * 3. The last micro-batch's backward reduces the gradients, and divides them by the tokens of all ranks: unequal counts need no
+ *   correction.
  *
  * @module
  */
@@ -23,25 +25,28 @@ import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { requireReducedOver } from "./axes.ts";
 
-/** What a step's forward gave; the same on every rank. */
+/** Loss and tokens of a step; the same on every rank. */
 export interface StepLoss {
   /** Mean cross-entropy of the tokens of all ranks, in nats: a float32 scalar. 0 without tokens. */
   readonly loss: Tensor;
-  /** Tokens that were predicted, over all ranks. */
+  /** Number of predicted tokens, over all ranks. */
   readonly tokens: number;
 }
 
-/** The micro-batch of a rank that has fewer than the other ranks, so that every rank makes every call: one row whose labels are all ignored. */
+/**
+ * The micro-batch of a rank that has fewer than other ranks, so that all ranks make the same calls: one row, whose labels are all
+ * ignored.
+ */
 export const IGNORED_ROW: MicroBatch = {
   inputIds: Int32Array.of(0),
   labels: Int32Array.of(IGNORE_INDEX),
   batch: 1,
   seq: 1,
-  // Whatever is drawn for it counts for nothing.
+  // Random numbers drawn for it have no effect.
   random: { seed: 0, firstSample: 0 },
 };
 
-/** What a step is computed with. */
+/** Parts of a step's computation. */
 export interface StepParts {
   readonly model: CausalLm;
   readonly device: Device;
@@ -51,15 +56,12 @@ export interface StepParts {
   readonly scaler?: GradScaler | undefined;
 }
 
-/**
- * Numbers that follow from the tokens of a step and that its work reads from device memory: what gradients are divided by, and the
- * factors of losses.
- */
+/** Numbers in device memory that depend on the tokens of a step: the divisor of gradients, and the factors of losses. */
 export class StepFactors implements Disposable {
   readonly #reducers: readonly GradientReducer[];
   readonly #isScaled: boolean;
   readonly #ofPart: DeviceScalar;
-  /** Makes the mean loss of the sum over all ranks. */
+  /** Factor that turns the sum of losses over all ranks into their mean. */
   readonly ofLoss: DeviceScalar;
 
   /** @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters, or over other ranks than the loss */
@@ -73,11 +75,12 @@ export class StepFactors implements Disposable {
     this.ofLoss = device.scalars.make(1);
   }
 
-  /** Runs `work` with what follows from the tokens of all ranks. */
+  /** Calls `work` with the factors for `tokens` tokens of all ranks. */
   within<T>(tokens: number, work: () => T): T {
     const share = 1 / Math.max(1, tokens);
     const reducers = this.#reducers;
-    // A sum over tokens, times a loss scale, would overflow float16: the part of the mean that is a power of two goes before.
+    // In float16, a sum over tokens times a loss scale would overflow, so the power of two in the mean's factor is applied before
+    // the backward.
     const before16 = this.#isScaled ? 2 ** (Math.clz32(tokens) - 32) : 1;
     this.ofLoss.value = share;
     this.#ofPart.value = reducers.length === 0 ? share : before16;
@@ -93,12 +96,12 @@ export class StepFactors implements Disposable {
     }
   }
 
-  /** Says whether the next backward reduces gradients. */
+  /** Switches on the reduction of gradients in the next backward, if it is the last. */
   synchronize(isLast: boolean): void {
     for (const reducer of this.#reducers) reducer.requiresGradientSync = isLast;
   }
 
-  /** A part's sum of losses as its backward begins with it. */
+  /** A part's sum of losses, scaled for its backward. */
   scaled(part: Tensor): Tensor {
     if (!this.#isScaled) return part;
     const { ptr } = this.#ofPart;
@@ -110,7 +113,7 @@ export class StepFactors implements Disposable {
     return part.mul(factor.to(part.dtype));
   }
 
-  /** Gives the numbers' places back. */
+  /** Frees the scalars. */
   [Symbol.dispose](): void {
     this.#ofPart[Symbol.dispose]();
     this.ofLoss[Symbol.dispose]();
@@ -123,7 +126,7 @@ export class StepFactors implements Disposable {
  *
  * @param data the ranks that read other data
  * @param scaler scales the loss, and so the gradients
- * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters
+ * @throws {ArgumentError} if there are several ranks and no parallelism reduces some of the trained parameters
  */
 export function backwardStep(
   model: CausalLm,
@@ -142,9 +145,9 @@ export function backwardStep(
 }
 
 /**
- * Forward and backward of all micro-batches; gives the mean loss. Between {@link StepFactors.within} and its end.
+ * Forward and backward of all micro-batches; returns the mean loss. Called inside {@link StepFactors.within}.
  *
- * @param forwards each gives the sum of a micro-batch's loss
+ * @param forwards each returns the sum of a micro-batch's losses
  */
 export function backwardAll(
   { device, data, scaler }: StepParts,
@@ -169,7 +172,7 @@ export function backwardAll(
   return loss;
 }
 
-/** Forward of one micro-batch: the sum of its loss. */
+/** Forward of one micro-batch: the sum of its losses. */
 export function forward(model: CausalLm, { batch, seq, inputIds, labels, random }: MicroBatch, device: Device): Tensor {
   const shape = [batch, seq];
   return lossOf(model, {
@@ -179,7 +182,7 @@ export function forward(model: CausalLm, { batch, seq, inputIds, labels, random 
   });
 }
 
-/** The sum of a model's loss. */
+/** The sum of a model's losses. */
 export function lossOf(model: CausalLm, inputs: CausalLmInputs & { readonly labels: Tensor }): Tensor {
   const { loss } = model.call(inputs);
   if (loss === undefined) throw new InternalError("the model gave no loss for labels");

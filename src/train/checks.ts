@@ -1,6 +1,6 @@
 /**
- * What must hold before a run begins and no single key's schema can say: ranks that agree, sizes that fit each other, an
- * output folder that is not another run's. Every failure comes before any rank has done work.
+ * Checks before a run that no single key's schema can make: ranks that agree, sizes that fit each other, an output folder that is
+ * not another run's. All of them come before any rank has done work.
  *
  * @module
  */
@@ -22,7 +22,7 @@ import type { RunConfig, StepConfig } from "./config.ts";
 import { METRICS_FILE } from "./metrics.ts";
 
 /**
- * Refuses ranks that were started with different settings: they would train different things without a word.
+ * Refuses ranks that were started with different settings: they would train different models unnoticed.
  *
  * @throws {ConfigError} on every rank, naming each setting that differs and its values
  */
@@ -58,7 +58,7 @@ export function requireThreads({ threads = 1 }: Pick<RunConfig, "threads">): voi
  */
 export function requireCache({ cache }: Pick<RunConfig, "cache">): void {
   try {
-    // It stays, also empty: another run may be about to write there.
+    // The folder stays, even if empty: another run may be about to write in it.
     makeDirectory(cache);
     requireWritableDirectory(cache);
   } catch (error) {
@@ -88,7 +88,7 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
 }
 
 /**
- * Refuses what only goes together: offloading and a mesh with sharding, states in a file with offloading.
+ * Refuses settings without those that they need: offloading and a mesh need sharding, states in a file need offloading.
  *
  * @throws {ConfigError}
  */
@@ -109,8 +109,8 @@ export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh }:
 }
 
 /**
- * Refuses to save while training goes on where nothing is saved, and a Hugging Face model in each such checkpoint: all ranks write
- * it together.
+ * Refuses asynchronous saves if nothing is saved, or if each checkpoint holds a Hugging Face model, which all ranks write
+ * together.
  *
  * @throws {ConfigError}
  */
@@ -130,8 +130,10 @@ export function requireSaves({ asyncSave, saveEvery, stateDictType }: RunConfig)
 }
 
 /**
- * Refuses to capture steps on a device without graphs; with a trace, which sees nothing of a launched one; and where the host takes
- * part in a step: in what is offloaded, or between ranks that share a card.
+ * Refuses to capture steps
+ * - on a device without graphs;
+ * - with a trace, which sees nothing of a launched graph;
+ * - if the host takes part in a step: for offloaded parameters, or between ranks that share a card.
  *
  * @throws {ConfigError}
  */
@@ -160,9 +162,9 @@ export function requireGraphs(
 }
 
 /**
- * How blocks are checkpointed; undefined where they are not.
+ * Options of the checkpointing of blocks; undefined without it.
  *
- * @throws {ConfigError} if it is asked for by two names, or if only some blocks are to be and it is not asked for
+ * @throws {ConfigError} if it is asked for by two keys, or if only its interval is given
  */
 export function checkpointingOf(config: StepConfig): ActivationCheckpointingOptions | undefined {
   const { activationCheckpointing: mode, activationCheckpointingEvery: every, gradientCheckpointing } = config;
@@ -208,7 +210,7 @@ export function requireData({ data, evalData, evalEvery }: RunConfig): void {
 }
 
 /**
- * Refuses a tokenizer that makes ids which the model does not have.
+ * Refuses a tokenizer with ids that the model does not have.
  *
  * @throws {ConfigError}
  */
@@ -219,7 +221,7 @@ export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
 }
 
 /**
- * Refuses a prompt that leaves the sample no position.
+ * Refuses a prompt that leaves no position for the sample.
  *
  * @returns its ids, or the end of a text for an empty prompt
  * @throws {ConfigError}
@@ -235,8 +237,7 @@ export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositio
 }
 
 /**
- * Refuses a folder in which this run could not be told from another: one with checkpoints that it does not go on from, or
- * with what another run has made.
+ * Refuses a folder with the output of another run, or with checkpoints that this run does not resume from.
  *
  * @throws {ConfigError}
  */
@@ -273,18 +274,18 @@ export function requireOwnFolder(config: RunConfig): void {
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
 
-/** What a checkpoint of another program is; undefined for one of this library, whole or not. */
+/** Description of another program's checkpoint; undefined for a checkpoint of this library, complete or not. */
 function otherOf(checkpoint: string): string | undefined {
   return pathExists(`${checkpoint}/${MANIFEST_FILE}`) ? undefined : otherCheckpoint(checkpoint)?.what;
 }
 
-/** Whether a run goes on from a checkpoint in its output folder, so that what is there is its own. */
+/** True if a run resumes from a checkpoint in its output folder, so that the folder is its own. */
 export function goesOn({ out, resume }: Pick<RunConfig, "out" | "resume">): boolean {
   if (resume === "auto") return listCheckpoints(out).length > 0;
   return resume !== undefined && isWithin(resume, out);
 }
 
-/** Refuses to replace or move what the run itself reads until its end: the folders of its model and of its tokenizer. */
+/** Refuses to replace or move folders that the run reads until its end: its model's and its tokenizer's. */
 function requireOtherSources({ out, model, tokenizer }: RunConfig): void {
   const problems: ConfigProblem[] = [];
   for (const [path, source] of Object.entries({ model, tokenizer })) {
@@ -296,7 +297,7 @@ function requireOtherSources({ out, model, tokenizer }: RunConfig): void {
   if (problems.length > 0) throw new ConfigError(problems);
 }
 
-/** Newer checkpoints would outlive those to come, which have lower steps, and be what the next resume takes. */
+/** Refuses newer checkpoints than the resumed one: they would outlive the coming ones, and be taken by the next resume. */
 function requireNewest(resume: string, out: string): void {
   const own = stepOfPath(resume);
   if (own === undefined) return;
@@ -307,7 +308,7 @@ function requireNewest(resume: string, out: string): void {
   throw new ConfigError([{ path: "resume", expected: `the newest checkpoint in '${out}'`, got }]);
 }
 
-/** Whether a checkpoint lies in a folder, however both are written. */
+/** True if a checkpoint lies in a folder, in any spelling of both. */
 function isWithin(checkpoint: string, folder: string): boolean {
   const parent = checkpoint.replace(/\/+$/, "").replace(/[^/]*$/, "") || ".";
   const areThere = pathKind(parent) === "directory" && pathKind(folder) === "directory";

@@ -1,5 +1,5 @@
 /**
- * Everything that a training run can be told, as sections of the one configuration: flags, keys of a file, help text.
+ * All settings of a training run, as sections of one configuration: flags, keys of a file, help text.
  *
  * @module
  */
@@ -9,10 +9,11 @@ import { ATTENTION, type Attention, OWN_ATTENTION } from "../device/attention.ts
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { DEVICES } from "../device/registry.ts";
 import { SCHEDULE_NAMES, type ScheduleName } from "../optim/schedule.ts";
+import { type TrackerName, TRACKERS } from "../trackers/open.ts";
 import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 
 /**
- * What is trained on.
+ * Data to train on.
  *
  * @internal
  */
@@ -27,7 +28,7 @@ export interface DataConfig {
 }
 
 /**
- * What is trained.
+ * Model to train.
  *
  * @internal
  */
@@ -37,7 +38,7 @@ export interface ModelConfig {
 }
 
 /**
- * How it is parallelized and computed.
+ * Parallelism and computation.
  *
  * @internal
  */
@@ -62,7 +63,7 @@ export interface ParallelConfig {
 }
 
 /**
- * Configurations of other programs: what they say are presets of the keys here.
+ * Configurations of other programs, read as presets of the keys here.
  *
  * @internal
  */
@@ -73,7 +74,7 @@ export interface ForeignKeys {
 }
 
 /**
- * What a rank has and how long it waits.
+ * Device, memory and timeouts of a rank.
  *
  * @internal
  */
@@ -87,7 +88,7 @@ export interface HostConfig {
 }
 
 /**
- * How long, how fast, from what.
+ * Steps, batch and optimizer.
  *
  * @internal
  */
@@ -96,10 +97,10 @@ export interface TrainConfig {
   readonly stopAfter?: number | undefined;
   readonly globalBatch: number;
   readonly microBatches: number;
-  /** {@link PEAK_LEARNING_RATES} where none is given. */
+  /** Default: {@link PEAK_LEARNING_RATES}. */
   readonly learningRate?: number | undefined;
   readonly schedule: ScheduleName;
-  /** {@link usualWarmupSteps} where none are given. */
+  /** Default: {@link usualWarmupSteps}. */
   readonly warmupSteps?: number | undefined;
   readonly weightDecay: number;
   readonly beta1: number;
@@ -109,7 +110,7 @@ export interface TrainConfig {
 }
 
 /**
- * What is written.
+ * Output of the run.
  *
  * @internal
  */
@@ -124,29 +125,31 @@ export interface OutputConfig {
   readonly stateDictType: "sharded" | "full";
   readonly evalEvery: number;
   readonly logEvery: number;
+  readonly reportTo: readonly TrackerName[];
+  readonly runName?: string | undefined;
   readonly sampleTokens: number;
   readonly trace?: string | undefined;
   readonly prompt?: string | undefined;
 }
 
-/** Learning rates at the schedule's peak where none is given: weights that have learned need small steps. */
+/** Default peak learning rates: trained weights need small steps. */
 export const PEAK_LEARNING_RATES = { fromScratch: 2e-3, fineTuning: 2e-5 } as const;
 
-/** Most steps of a warm-up that is not given. */
+/** Largest default number of warm-up steps. */
 const USUAL_WARMUP = 20;
 
-/** Steps to warm up for where none are given: a short run must not spend itself on them. */
+/** Default number of warm-up steps: a tenth of a short run. */
 export function usualWarmupSteps(steps: number): number {
   return Math.min(USUAL_WARMUP, Math.floor(steps / 10));
 }
 
-/** What `mesh` may be. */
+/** Values of `mesh`. */
 const MESH = /^(?:shard|hybrid|[1-9]\d*x[1-9]\d*)$/;
 
 const count = z.int().nonnegative();
 const size = z.int().positive();
 const seconds = z.number().positive();
-/** Not empty, as what an unset variable of a shell gives. */
+/** Not empty, as an unset variable of a shell would be. */
 const path = z.string().regex(/./s, "a path");
 
 /** Data keys. */
@@ -156,7 +159,7 @@ export const dataSection: Section<DataConfig> = section(
     data: z.array(path).default([]).describe("Text or .jsonl files, folders or quoted patterns").meta({
       otherNames: ["dataset", "dataset-name", "train-file", "input"],
     }),
-    evalData: z.array(path).default([]).describe("Text to measure the loss on, likewise; it is not trained on"),
+    evalData: z.array(path).default([]).describe("Text files to measure the loss on; they are not trained on"),
     textField: z.string().default("text").describe("Key of a .jsonl line that holds its text"),
     tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one"),
     eosToken: z.string().regex(/./s, "a token").optional().describe(
@@ -178,7 +181,7 @@ export const modelSection: Section<ModelConfig> = section(
     )
       .meta({ otherNames: ["model-name-or-path", "pretrained"] }),
     broadcastFromRank0: z.boolean().default(false).describe(
-      "Let rank 0 alone read weights and checkpoints, and send the others what they hold",
+      "Rank 0 alone reads weights and checkpoints, and sends them to the others",
     ).meta({ otherNames: ["cpu-ram-efficient-loading", "sync-module-states"] }),
   }),
 );
@@ -189,17 +192,17 @@ export const parallelSection: Section<ParallelConfig> = section(
   z.strictObject({
     strategy: z.enum(["fsdp", "ddp"]).default("fsdp").describe("Shard the model, or replicate it"),
     fsdpPlan: fsdpPlanSchema.default("transformer").describe(
-      "What is gathered at a time: transformer: a block; auto: also embeddings, and final norm with head; none: all; or a plan " +
+      "Parameters gathered at a time: transformer: a block; auto: also embeddings, and final norm with head; none: all; or a plan " +
         "as JSON",
     ).meta({ otherNames: ["auto-wrap-policy", "fsdp-auto-wrap-policy", "wrap-policy"] }),
     mesh: z.string().regex(MESH, "shard, hybrid, or replicas x ranks such as 2x4").default("shard").describe(
-      "Who shares the model: shard: all ranks; hybrid: those of a host, each host has a copy; 2x4: 2 copies, 4 ranks share each",
+      "Ranks that shard the model: shard: all; hybrid: those of each host; 2x4: 4, in each of 2 replicas",
     ).meta({ otherNames: ["dp-shard-size", "dp-replicate-size", "fsdp-size", "data-parallel-shard-degree"] }),
     reshardAfterForward: z.boolean().default(true).describe(
-      "Keep a block's parameters from forward to backward (faster, more memory)",
+      "Free a block's parameters after its forward, and gather them again in the backward (less memory, slower)",
     ),
-    backwardPrefetch: z.boolean().default(false).describe("Gather a block while the backward of another computes"),
-    forwardPrefetch: z.boolean().default(false).describe("Gather a block while the forward of another computes"),
+    backwardPrefetch: z.boolean().default(false).describe("Gather the next block while a block's backward computes"),
+    forwardPrefetch: z.boolean().default(false).describe("Gather the next block while a block's forward computes"),
     cpuOffload: z.boolean().default(false).describe(
       "Keep shards, their gradients and optimizer states in host memory beside the device's",
     ).meta({ otherNames: ["offload-params", "enable-cpu-offload"] }),
@@ -209,22 +212,22 @@ export const parallelSection: Section<ParallelConfig> = section(
     activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
       "Compute a block's activations again in the backward (slower, less memory): all, or all but products and attention",
     ),
-    activationCheckpointingEvery: size.default(1).describe("Blocks from one that is checkpointed to the next"),
+    activationCheckpointingEvery: size.default(1).describe("Checkpoint every n-th block"),
     gradientCheckpointing: z.boolean().default(false).describe(
-      "The Trainer's name for 'activationCheckpointing: full'; not both",
+      "Transformers' name for 'activationCheckpointing: full'; not both",
     ),
     precision: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe(
-      "What is computed in; weights stay float32, and in float16 the loss is scaled",
+      "dtype of the computation; weights stay float32, and in float16 the loss is scaled",
     ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "fp16", "mixed-precision"] }),
-    cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes on the CPU"),
+    cpuMath: z.enum(CPU_MATH).default("auto").describe("Code that computes on the CPU"),
     threads: size.optional().describe(
-      "Threads that share a rank's work; the host's cores by its ranks unless given, and one with WASM",
+      "Threads that share a rank's work; default: the host's cores divided by its ranks, and one with WASM",
     ),
     cudaGraphs: z.boolean().default(false).describe(
-      "With cuda: take steps by launching a graph, captured from the fourth step of a shape, instead of call by call",
+      "With cuda: launch steps as a graph, which the fourth step of a shape captures",
     ).meta({ otherNames: ["cuda-graph", "use-cuda-graphs", "graphs"] }),
     attention: z.enum(ATTENTION).default(OWN_ATTENTION).describe(
-      "Who computes attention: kernels of this library, or with cuda cuDNN what it takes (bfloat16 and float16 without masks)",
+      "Code that computes attention: this library's, or with cuda cuDNN (bfloat16 and float16 without masks)",
     ).meta({ otherNames: ["attn-implementation", "sdpa-backend"] }),
   }),
 );
@@ -234,7 +237,7 @@ export const foreignSection: Section<ForeignKeys> = section(
   "accelerate",
   z.strictObject({
     accelerateConfig: path.optional().describe(
-      "Accelerate's YAML or JSON file, as it is; flags and the file of --config win",
+      "Accelerate's YAML or JSON file; flags and the file of --config win",
     ),
     fsdp: z.union([z.boolean(), z.string()]).optional().describe(
       "As in Transformers: true, or options such as 'full_shard auto_wrap'; false replicates",
@@ -252,18 +255,20 @@ export const hostSection: Section<HostConfig> = section(
     device: z.string().regex(
       new RegExp(`^(?:${DEVICES.join("|")})(?::\\d+)?$`),
       `${DEVICES.join(", ")}, or one card such as cuda:0`,
-    ).default("cpu").describe("What is computed on: cpu, or cuda for NVIDIA's cards, one for each rank of a host"),
+    ).default("cpu").describe(
+      "Device of the computation: cpu, or cuda for NVIDIA's cards, one for each rank of a host",
+    ),
     memoryBytes: size.min(2 ** 24).optional().describe(
-      "Memory that a rank may use; what is free on a card, 4 GiB with WASM math, what the host has with native math unless given",
+      "Memory of a rank; default: a card's free memory, the host's with native math, 4 GiB with WASM math",
     ),
     stagingBytes: size.optional().describe(
-      "Shared memory for reductions, over all ranks; by their number unless given",
+      "Shared memory for reductions, over all ranks; default: by their number",
     ),
     timeoutSeconds: seconds.optional().describe(
-      "How long a rank waits for a live but late one; FULLYSHARD_TIMEOUT_SECONDS, else 600, unless given",
+      "Time that a rank waits for a live but late rank; default: FULLYSHARD_TIMEOUT_SECONDS, else 600",
     ),
-    joinTimeoutSeconds: seconds.default(60).describe("How long a rank waits for one that has not started"),
-    reportSeconds: seconds.default(10).describe("How late a live rank is when it is reported"),
+    joinTimeoutSeconds: seconds.default(60).describe("Time that a rank waits for a rank that has not started"),
+    reportSeconds: seconds.default(10).describe("Delay after which a live but late rank is reported"),
   }),
 );
 
@@ -272,7 +277,7 @@ export const trainSection: Section<TrainConfig> = section(
   "training",
   z.strictObject({
     steps: size.default(200).describe(
-      "Optimizer steps in all, those before a resume included; the log says how many an epoch has",
+      "Optimizer steps in all, with those before a resume; the log says how many an epoch has",
     ).meta({
       otherNames: ["epochs", "num-epochs", "num-train-epochs", "max-steps", "num-steps", "iterations", "iters"],
     }),
@@ -282,7 +287,7 @@ export const trainSection: Section<TrainConfig> = section(
     globalBatch: size.default(8).describe("Samples of a step, over all ranks and micro-batches").meta({
       otherNames: ["batch-size", "batch", "train-batch-size", "global-batch-size", "per-device-train-batch-size"],
     }),
-    microBatches: size.default(1).describe("Parts that a rank computes its share of a step in").meta({
+    microBatches: size.default(1).describe("Micro-batches into which a rank divides its samples of a step").meta({
       otherNames: ["gradient-accumulation-steps", "grad-accum", "accumulation-steps"],
     }),
     learningRate: z.number().nonnegative().optional().describe(
@@ -290,7 +295,7 @@ export const trainSection: Section<TrainConfig> = section(
         `${PEAK_LEARNING_RATES.fineTuning.toExponential()})`,
     ).meta({ otherNames: ["lr"] }),
     schedule: z.enum(SCHEDULE_NAMES).default("cosine").describe(
-      "How the learning rate falls after the warm-up",
+      "Shape of the learning rate's fall after the warm-up",
     ),
     warmupSteps: count.optional().describe(
       `Steps in which the learning rate grows (default: ${USUAL_WARMUP}, at most a tenth of the steps)`,
@@ -298,10 +303,10 @@ export const trainSection: Section<TrainConfig> = section(
     weightDecay: z.number().nonnegative().default(0.1).describe("AdamW's decoupled decay").meta({ otherNames: ["wd"] }),
     beta1: z.number().min(0).lt(1).default(0.9).describe("AdamW's decay of the first moment"),
     beta2: z.number().min(0).lt(1).default(0.95).describe("AdamW's decay of the second moment"),
-    maxGradNorm: z.number().positive().default(1).describe("Gradients are scaled down to this norm").meta({
+    maxGradNorm: z.number().positive().default(1).describe("Scale gradients down to this norm").meta({
       otherNames: ["grad-clip", "clip-grad-norm", "gradient-clipping"],
     }),
-    seed: count.default(0).describe("Decides first weights, the order of the data and the sample"),
+    seed: count.default(0).describe("Seed of initial weights, the order of the data and the sample"),
   }),
 );
 
@@ -313,35 +318,40 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["output-dir", "output", "save-dir"],
     }),
     resume: path.optional().describe(
-      "Checkpoint to go on from; 'auto' takes the newest whole one in the output folder",
+      "Checkpoint to resume from; 'auto' takes the newest complete one in the output folder",
     ),
     overwrite: z.boolean().default(false).describe(
-      "Replace the metrics and the model that another run left in the output folder",
+      "Replace another run's metrics and model in the output folder",
     ).meta({ otherNames: ["overwrite-output-dir"] }),
     setAside: z.boolean().default(false).describe(
-      "Move what another run left in the output folder to a new folder beside it, checkpoints too",
+      "Move another run's output, with its checkpoints, to a new folder beside the output folder",
     ),
-    saveEvery: count.default(0).describe("Steps from one checkpoint to the next; 0 saves none").meta({
+    saveEvery: count.default(0).describe("Save a checkpoint every n steps; 0 saves none").meta({
       otherNames: ["save-steps", "save-interval"],
     }),
-    keepLast: size.default(3).describe("Checkpoints kept"),
+    keepLast: size.default(3).describe("Number of newest checkpoints to keep"),
     asyncSave: z.boolean().default(false).describe(
-      "Write checkpoints while training goes on, from a copy in memory (as much as weights and optimizer)",
+      "Write checkpoints while training goes on, from a copy in memory (the size of weights and optimizer states)",
     ).meta({ otherNames: ["async-mode", "async-checkpoint"] }),
     stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
-      "What a checkpoint holds: shards to go on from; full: a Hugging Face model as well",
+      "Contents of a checkpoint: sharded: shards to resume from; full: a Hugging Face model as well",
     ).meta({ otherNames: ["fsdp-state-dict-type"] }),
     evalEvery: count.default(0).describe(
-      "Steps from one evaluation on evalData to the next; 0 evaluates after the last step only",
+      "Evaluate on evalData every n steps; 0 evaluates after the last step only",
     ),
-    logEvery: size.default(10).describe("Steps from one printed line to the next").meta({
+    logEvery: size.default(10).describe("Print a line every n steps").meta({
       otherNames: ["logging-steps", "log-interval"],
     }),
+    reportTo: z.array(z.enum(TRACKERS)).default([]).describe(
+      "Trackers that show the metrics besides metrics.jsonl: tensorboard writes files that 'wandb sync' reads too; mlflow sends " +
+        "to MLFLOW_TRACKING_URI",
+    ),
+    runName: z.string().min(1).optional().describe("Name of the run at trackers (default: the output folder's)"),
     sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
     trace: path.regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
-      "Folder for what each rank does when (units, calls, kernels); 'fullyshard trace' makes one file of it, for Perfetto",
+      "Folder for traces of units, calls and kernels; 'fullyshard trace' merges them into a file for Perfetto",
     ).meta({ otherNames: ["profile", "profile-dir", "torch-profiler"] }),
-    prompt: z.string().optional().describe("What the sample goes on from (default: a beginning of the data)"),
+    prompt: z.string().optional().describe("Prompt of the sample (default: a beginning of the data)"),
   }),
 );
 
@@ -356,7 +366,7 @@ export const TRAIN_SECTIONS: readonly [
   Section<OutputConfig>,
 ] = [dataSection, modelSection, parallelSection, foreignSection, hostSection, trainSection, outputSection];
 
-/** What a step depends on, besides its model. */
+/** The settings of a step, besides its model. */
 export type StepConfig =
   & Pick<DataConfig, "sequenceLength">
   & Pick<OutputConfig, "asyncSave">

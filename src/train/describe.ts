@@ -1,5 +1,5 @@
 /**
- * What a sharded module looks like: its units, their sizes, what padding costs, and the memory that a step of it takes.
+ * Description of a sharded module: its units, their sizes, the cost of padding, and the memory of a step.
  *
  * @module
  */
@@ -26,7 +26,7 @@ import { dryStep, emptyBatch } from "./setup.ts";
 export interface UnitDescription {
   /** FQNs of its modules; the class for a root. */
   readonly name: string;
-  /** Units that are around it. */
+  /** Number of units around it. */
   readonly depth: number;
   /** Parameters in the unit. */
   readonly numParameters: number;
@@ -34,15 +34,15 @@ export interface UnitDescription {
   readonly numel: number;
   /** Elements that belong to no parameter, over all ranks. */
   readonly padding: number;
-  /** Ranks that share it. */
-  readonly world: number;
-  /** Copies of it that there are, over all ranks. */
+  /** Number of ranks that share it. */
+  readonly worldSize: number;
+  /** Number of its replicas, over all ranks. */
   readonly replicas: number;
-  /** Bytes of master weights that each rank keeps, padding included. */
+  /** Bytes of master weights on each rank, with padding. */
   readonly bytesPerRank: number;
-  /** The dtypes that the unit is kept, computed, reduced and updated in. */
+  /** dtypes in which the unit is kept, computed, reduced and updated. */
   readonly dtypes: DtypeLedger;
-  /** Whether whole parameters are freed after the forward; a number of ranks keeps them in as many parts. */
+  /** True if the unsharded parameters are freed after the forward; a number if that many ranks keep shards of them. */
   readonly reshardAfterForward: boolean | number;
 }
 
@@ -54,9 +54,9 @@ export interface DescribeOptions {
   readonly sequenceLength?: number;
 }
 
-/** The units of a sharded module; as a text, a tree. */
+/** The units of a sharded module; its text is a tree. */
 export class ShardingDescription {
-  /** The root's unit first, then those below in the order of the modules. */
+  /** The root's unit first, then the units below it in the order of their modules. */
   readonly units: readonly UnitDescription[];
   readonly #model: Module;
 
@@ -67,10 +67,10 @@ export class ShardingDescription {
   }
 
   /**
-   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model, sharded,
-   * checkpointed and frozen alike.
+   * Predicts the peak memory of a step of AdamW on this rank, by a dry run on a twin of the model that is sharded, checkpointed
+   * and frozen like it.
    *
-   * @throws {ArgumentError} if it is no language model, or was not sharded by `shardModel` or `openModel`
+   * @throws {ArgumentError} if it is not a language model, or was not sharded by `shardModel` or `openModel`
    */
   async predictPeak({ batch = 1, sequenceLength }: DescribeOptions = {}): Promise<MemoryPeak> {
     const model = this.#model;
@@ -105,7 +105,7 @@ export class ShardingDescription {
     return { peakBytes, terms, offloaded };
   }
 
-  /** A line for each unit, inside those around it. */
+  /** A line for each unit, indented below the units around it. */
   toString(): string {
     const rows = this.units.map((unit) => [
       `${"  ".repeat(unit.depth)}${unit.name}`,
@@ -120,12 +120,12 @@ export class ShardingDescription {
     ]);
     const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
     const total = (of: "numel" | "bytesPerRank"): number => this.units.reduce((sum, unit) => sum + unit[of], 0);
-    const [{ world, replicas } = { world: 1, replicas: 1 }] = this.units;
+    const [{ worldSize, replicas } = { worldSize: 1, replicas: 1 }] = this.units;
     const copies = replicas === 1 ? "" : `, ${countOf(replicas, "copy", "copies")}`;
     return [
-      // The last column has no width: nothing follows it.
+      // The last column needs no padding.
       ...rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? cell.length)).join("  ")),
-      `${total("numel")} elements, ${formatBytes(total("bytesPerRank"))} a rank of ${world}${copies}`,
+      `${total("numel")} elements, ${formatBytes(total("bytesPerRank"))} a rank of ${worldSize}${copies}`,
     ].join("\n");
   }
 }
@@ -143,8 +143,8 @@ function meshLike(mesh: ShardModelOptions["mesh"], group: ProcessGroup): ShardMo
 }
 
 /**
- * Describes the units of a sharded module, the root's first: `String(describeSharding(model))` is a tree of them, and
- * `predictPeak` tells what a step takes.
+ * Describes the units of a sharded module, the root's first. `String(describeSharding(model))` is a tree of them, and
+ * `predictPeak` predicts the memory of a step.
  *
  * @throws {ArgumentError} if it is not sharded
  * @example
@@ -178,14 +178,14 @@ function describeUnit(unit: FsdpUnit, depth: number, isRoot: boolean): UnitDescr
   const total = (of: (segment: typeof segments[number]) => number): number =>
     segments.reduce((sum, segment) => sum + of(segment), 0);
   const padding = total(({ plan }) => plan.padding);
-  const whole = total(({ plan }) => plan.shardLength * plan.world);
+  const elements = total(({ plan }) => plan.shardLength * plan.world);
   return {
     name,
     depth,
     numParameters: total(({ storages }) => storages.length),
-    numel: whole - padding,
+    numel: elements - padding,
     padding,
-    world: policy.group.size,
+    worldSize: policy.group.size,
     replicas: policy.all.size / policy.group.size,
     bytesPerRank: total(({ plan }) => plan.shardLength * float32.byteLength),
     dtypes: ledgerOf(policy),

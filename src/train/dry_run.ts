@@ -1,6 +1,7 @@
 /**
- * What a step takes, without taking it: the step itself runs on a device that computes nothing, as one rank of a world that is
- * not there. So what it gives is counted, for any module, parallelism and number of ranks, and never derived.
+ * Memory, communication and operations of a step, measured without its cost: the step itself is done on a device that computes
+ * nothing, as one rank of a world that does not exist. So the figures are counted, for any module, parallelism and number of
+ * ranks, and not derived.
  *
  * @module
  */
@@ -18,33 +19,33 @@ import { Run } from "./run.ts";
 
 /** Options of {@link dryRun}. */
 export interface DryRunOptions extends Omit<DryOptions, "rank"> {
-  /** Which rank it is. @default 0 */
+  /** The rank that is measured. @default 0 */
   readonly rank?: number;
   /** Ranks on a host. @default all */
   readonly localWorldSize?: number | undefined;
   /**
-   * The device it stands for, which is not touched; `cuda` is a card that need not be here. Ranks with cards are joined by `nccl`
-   * unless `standsFor` says otherwise. @default the CPU, opened for the time of the run
+   * The device that it stands for, which is only read; `cuda` is a card that need not be here. Ranks with cards are joined by
+   * `nccl` unless `standsFor` says otherwise. @default the CPU, opened during the dry run
    */
   readonly device?: Device | "cuda";
   /**
-   * How often the step is run: memory is that of all but the first, which makes what stays, and all else that of the second.
-   * @default 2
+   * Number of steps. Memory is measured in all but the first, which allocates what stays; everything else in the second. @default
+   * 2
    */
   readonly steps?: number;
   /** Lengths of the axes of the run's mesh, as `launch` takes them. @default one, `shard`, of all ranks */
   readonly axes?: MeshShape | undefined;
-  /** What would compute matrix products, where no device is given. */
+  /** Code that would compute matrix products, if no device is given. */
   readonly cpuMath?: CpuMath;
 }
 
 /** Most memory in use at once. */
 export interface MemoryPeak {
-  /** The most bytes in use at once; of what all ranks of a host share, this rank's part. */
+  /** Largest number of bytes in use at once; of memory that all ranks of a host share, this rank's part. */
   readonly peakBytes: number;
-  /** What the peak is made of; the terms add up to `peakBytes`. */
+  /** Bytes of the peak by kind, which add up to `peakBytes`. */
   readonly terms: MemoryTerms;
-  /** Most of what is offloaded to host memory at once, which counts by itself. */
+  /** Peak of offloaded memory on the host, counted separately. */
   readonly offloaded: { readonly peakBytes: number; readonly terms: MemoryTerms };
 }
 
@@ -52,21 +53,25 @@ export interface MemoryPeak {
 export interface CollectiveUse extends Pick<Call, "kind" | "unit" | "phase"> {
   /** Bytes of the array that is gathered, reduced or sent, over all ranks. */
   readonly bytes: number;
-  /** Bytes that this rank receives, if each travels once: see {@link DryRun.bytesCommunicated}. */
+  /** Bytes that this rank receives if each byte travels once: see {@link DryRun.bytesCommunicated}. */
   readonly received: number;
-  /** Hosts that its ranks are on. */
+  /** Number of hosts of its ranks. */
   readonly hosts: number;
-  /** Floating-point operations that the step had done before. */
+  /** Floating-point operations of the step before the call. */
   readonly flopsBefore: number;
 }
 
-/** What one step took on one rank. */
+/** Memory, communication and operations of one step on one rank. */
 export interface DryRun extends MemoryPeak {
-  /** Bytes that its memory must have: up to the highest address given out from the beginning on, gaps between blocks included. */
+  /** Size of memory that the step needs: up to the highest address allocated since the start, with gaps between blocks. */
   readonly highest: number;
   /**
-   * Bytes that the rank receives, if each travels once: of n ranks, (n − 1)/n of what is gathered, and of what is reduced and
-   * scattered; twice that of what is reduced for all; of a broadcast or messages, all. Host bytes do not count.
+   * Bytes that the rank receives if each byte travels once, with n ranks:
+   * - all-gather and reduce-scatter: (n − 1)/n of the array;
+   * - all-reduce: twice that;
+   * - broadcast and messages: all bytes.
+   *
+   * Host bytes do not count.
    */
   readonly bytesCommunicated: number;
   /** Collectives in the order of the calls. */
@@ -75,7 +80,7 @@ export interface DryRun extends MemoryPeak {
   readonly flops: number;
 }
 
-/** Bytes that a rank receives in each call that moves tensors, from those of the array and the number of ranks. */
+/** Bytes that a rank receives in each kind of call that moves tensors, by the array's bytes and the number of ranks. */
 const RECEIVED: Readonly<Partial<Record<CallKind, (bytes: number, size: number) => number>>> = {
   gather: (bytes, size) => bytes * (size - 1) / size,
   "all-gather": (bytes, size) => bytes * (size - 1) / size,
@@ -85,7 +90,7 @@ const RECEIVED: Readonly<Partial<Record<CallKind, (bytes: number, size: number) 
   "send and receive": (bytes) => bytes,
 };
 
-/** Most memory of a rank in use at once since the allocator last began to measure. */
+/** Peak memory of a rank since the allocator last began to measure. */
 export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, "device" | "group">): MemoryPeak {
   const { peak, peakTerms } = device.allocator.stats;
   const ofOthers = stagingBytes - Math.ceil(stagingBytes / size);
@@ -98,11 +103,11 @@ export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, 
 }
 
 /**
- * Runs a step twice, or more often, on one rank of a world of any size and tells what the second took. Nothing is computed or sent, and no memory
- * is taken: reads give zeros, and every other rank is taken to do what this one does.
+ * Does a step twice, or more often, on one rank of a world of any size, and measures the second. Nothing is computed or sent, and
+ * no memory is allocated: reads give zeros, and all other ranks are taken to do the same as this one.
  *
- * @param setup makes model, optimizer and batch, and gives the step
- * @throws {HazardError} if streams use memory in an order that no event keeps
+ * @param setup makes model, optimizer and batch, and returns the step
+ * @throws {HazardError} if streams use memory in an order that no event ensures
  * @example
  * ```ts
  * import { AdamW, dryRun, fullyShard, scope } from "fullyshard";
@@ -120,7 +125,7 @@ export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, 
  *     optimizer.step();
  *   };
  * }, { worldSize: 64 });
- * if (terms.parameters !== 4096 * 4096 * 4 / 64) throw new Error("a rank holds another share");
+ * if (terms.parameters !== 4096 * 4096 * 4 / 64) throw new Error("a rank holds another shard");
  * if (peakBytes < terms.gathered + terms.optimizer) throw new Error("terms do not add up");
  * if (collectives.map(({ kind }) => kind).join() !== "gather,reduce-scatter") throw new Error("other calls");
  * ```
@@ -150,7 +155,7 @@ export async function dryRun(
     const { kind, unit, phase, count } = call;
     const received = RECEIVED[kind];
     if (received === undefined) return;
-    // An all-gather counts what one rank gives.
+    // The call counts the bytes of one rank's shard.
     const bytes = kind === "all-gather" ? count * size : byteLengthOf(call);
     const hosts = new Set(worldRanks.map((rank) => Math.floor(rank / run.localWorldSize))).size;
     const moved = received(bytes, size);

@@ -1,5 +1,5 @@
 /**
- * How well a model predicts text that it is not trained on: the mean over all its tokens, whichever rank they are on.
+ * Evaluation: the mean loss over all tokens of a held-out text, divided among the ranks in any way.
  *
  * @module
  */
@@ -12,23 +12,23 @@ import { countAll, forward, IGNORED_ROW } from "./backward.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import type { Run } from "./run.ts";
 
-/** What an evaluation gave; the same on every rank. */
+/** Result of an evaluation; the same on every rank. */
 export interface Evaluation {
   /** Mean cross-entropy of all tokens, in nats. */
   readonly loss: number;
   /** e to the power of {@link loss}. */
   readonly perplexity: number;
-  /** Tokens that were predicted, over all ranks. */
+  /** Number of predicted tokens, over all ranks. */
   readonly tokens: number;
 }
 
 /**
- * Measures a model's loss on all of `data`, without gradients and in evaluation mode; afterwards each module trains again as it
- * did, and is sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
+ * Measures a model's loss on all of `data`, without gradients and in evaluation mode. Afterwards each module is in its earlier
+ * mode, and sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
  *
- * @param data this rank's part: a {@link TextData} is read once from its beginning to its end
+ * @param data this rank's part: a {@link TextData} is read once from its begin to its end
  * @throws {ArgumentError} if no token on any rank has a label
- * @throws what reading `data` throws, and on the other ranks a {@link CollectiveError} that says so
+ * @throws the error of reading `data`; on the other ranks a {@link CollectiveError} naming it
  * @example
  * ```ts
  * import { evaluate, launch, openModel, textData } from "fullyshard";

@@ -1,6 +1,6 @@
 /**
- * A model that is evaluated for a while: its modules train again afterwards as each did before, and what a sharded model's
- * root leaves gathered after a forward is freed.
+ * Evaluation mode for a block of code: afterwards each module is in its earlier mode, and a root unit that a forward left
+ * gathered is resharded.
  *
  * @module
  */
@@ -16,7 +16,7 @@ export function evaluationMode(model: Module): Disposable {
   model.eval();
   return {
     [Symbol.dispose]: () => {
-      // Parents come first, so what is set for all below one is then set right for each.
+      // Parents come first, so the mode set for all modules below a parent is then corrected for each.
       for (const { module, training, sharded } of before) {
         module.train(training);
         sharded?.reshard();

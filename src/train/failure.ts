@@ -1,5 +1,5 @@
 /**
- * What a rank tells the launcher of the error that ends it, so that the cause is named and its consequences are not.
+ * A rank's report to the launcher of the error that ends it, so that the launcher can name the cause and omit its consequences.
  *
  * @module
  */
@@ -10,12 +10,12 @@ import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { onUncaughtError } from "../runtime/processes.ts";
 import { terminal } from "../runtime/terminal.ts";
 
-/** Whether a launcher reads what this process prints. */
+/** True if a launcher reads this process's output. */
 export function hasLauncher(): boolean {
   return processEnvironment().flag("FULLYSHARD_PREFIXED");
 }
 
-/** This rank; undefined for a process on its own, and where the environment is what is wrong. */
+/** This rank; undefined for a process on its own, and if the environment itself is wrong. */
 export function rankOf(): number | undefined {
   try {
     return readRankEnvironment()?.rank;
@@ -24,7 +24,6 @@ export function rankOf(): number | undefined {
   }
 }
 
-/** What is told of an error. */
 export function failureOf(error: unknown, uncaught = false): FailureRecord {
   const { name, message, stack = "" } = error instanceof Error ? error : { name: "Error", message: String(error) };
   const frames = isOneOf(error, OUTER_ERRORS) ? [] : stack.split("\n").filter((line) => /^\s+at /.test(line));
@@ -36,14 +35,14 @@ export function failureOf(error: unknown, uncaught = false): FailureRecord {
   return { name, message, frames, uncaught, followed, time: Date.now() };
 }
 
-/** Tells the launcher, on the stream where a runtime's own report of the error would follow. */
+/** Reports a failure to the launcher, on the stream of the runtime's own report. */
 export function tellFailure(failure: FailureRecord): void {
   terminal("stderr").write(`${encodeControlLine({ failure })}\n`);
 }
 
 let tells = false;
 
-/** Tells the launcher, if there is one, of an uncaught error, which ends the process all the same. */
+/** Reports an uncaught error to the launcher, if there is one, before the error ends the process. */
 export function tellUncaughtErrors(): void {
   if (tells || !hasLauncher()) return;
   tells = true;

@@ -1,5 +1,5 @@
 /**
- * Writes the last calls of all ranks to a file when a run stops.
+ * Writing of all ranks' last calls to a file when a run stops.
  *
  * @module
  */
@@ -10,14 +10,14 @@ import { processId } from "../runtime/processes.ts";
 import { METRICS_FILE } from "./metrics.ts";
 
 /**
- * Writes a record as JSON. The first of these places that there is gets the file:
+ * Writes a record as JSON, in the first of these places that exists:
  * 1. the folder of `FULLYSHARD_FLIGHT_DIRECTORY`;
- * 2. the output folder of the run, once it has metrics: `flight-rank0.json`, which replaces that of an earlier stop;
+ * 2. the run's output folder, once it has metrics: `flight-rank0.json`, which replaces an earlier one;
  * 3. the temporary directory.
  *
- * @param reason why the ranks stopped
- * @param out the output folder of the run
- * @returns a line with the path of the file, or with the reason that there is none
+ * @param reason the reason why the ranks stopped
+ * @param out the run's output folder
+ * @returns a line with the path of the file, or with the reason why there is none
  */
 export function writeFlightRecord(record: FlightRecord, reason: string, out?: string): string {
   try {

@@ -1,6 +1,6 @@
 /**
- * Text from a model, one token at a time. Every rank runs the same forward on the same tokens and draws the same numbers, so
- * a sharded model needs no more than its usual gathers.
+ * Text generation, one token at a time. Every rank makes the same forward on the same tokens and draws the same numbers, so a
+ * sharded model needs only its usual gathers.
  *
  * @module
  */
@@ -13,22 +13,23 @@ import { keyOf, uniformFraction } from "../random.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 
-/** How to generate. */
+/** Options of a generation. */
 export interface GenerateOptions {
-  /** Most new tokens. */
+  /** Largest number of new tokens. */
   readonly maxNewTokens: number;
-  /** Scores are divided by it; 0 takes the likeliest token. @default 0.8 */
+  /** Divisor of the scores; 0 takes the likeliest token. @default 0.8 */
   readonly temperature?: number;
-  /** Decides what is drawn. @default 0 */
+  /** Seed of the drawn numbers. @default 0 */
   readonly seed?: number;
   /**
-   * Any of these ids ends the text when drawn; an empty list lets nothing end it.
+   * Ids that end the text when drawn; with an empty list, none does.
    *
    * @default `eosIds` of the model: `eos_token_id` of its `generation_config.json`, else of its `config.json`
    */
   readonly eosId?: number | readonly number[] | undefined;
-  /** Whether what the model made of earlier tokens is kept, rather than made again for each new one. @default true */
+  /** Keeps keys, values and states of earlier tokens, instead of computing them again for each new token. @default true */
   readonly useCache?: boolean;
 }
 
@@ -51,6 +52,8 @@ export interface GenerateOptions {
  * ```
  */
 export function generate(model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
+  const known = { maxNewTokens: true, temperature: true, seed: true, eosId: true, useCache: true } as const;
+  requireKnownKeys("generate", options, known);
   const { maxNewTokens, temperature = 0.8, seed = 0, useCache = true } = options;
   if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
     throw new ArgumentError(
@@ -80,7 +83,6 @@ export function generate(model: CausalLm, prompt: readonly number[], options: Ge
   return tokens.slice(prompt.length);
 }
 
-/** The ids that end a text. */
 function endsOf(model: CausalLm, given: GenerateOptions["eosId"]): ReadonlySet<number> {
   const ids = typeof given === "number" ? [given] : given ?? model.eosIds;
   const bad = ids.find((id) => !(Number.isSafeInteger(id) && id >= 0 && id < model.vocabSize));
@@ -90,7 +92,7 @@ function endsOf(model: CausalLm, given: GenerateOptions["eosId"]): ReadonlySet<n
   throw new ArgumentError(`${where} must be below ${model.vocabSize}, the model's number of ids, got ${bad}${remedy}`);
 }
 
-/** The next token: the one whose share of the probability `fraction` falls into. */
+/** Draws the next token: the one whose share of the probability contains `fraction`. */
 function draw(
   model: CausalLm,
   tokens: readonly number[],

@@ -1,7 +1,6 @@
 /**
- * Small files that a run's checkpoints and its model keep: those of the folder that it began from, with the tokenizer that
- * it trained with. They are read before training, since a folder may be removed meanwhile, or be a checkpoint that newer
- * ones replace.
+ * Small files for a run's checkpoints and its model: those of the folder that it started from, and the tokenizer that it trained
+ * with. They are read before training, since the folder may be removed meanwhile, or be a checkpoint that newer ones replace.
  *
  * @module
  */
@@ -18,9 +17,9 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { pathKind, resolveLinks } from "../runtime/files.ts";
 
 /**
- * Reads the files that saves of a model are to have, on rank 0.
+ * Reads the files for a model's saves, on rank 0.
  *
- * @param isNamed whether the run was given a tokenizer, and not that of the model's folder
+ * @param isNamed true if the run was given a tokenizer other than the model's
  * @throws {FileError} if one cannot be read
  */
 export function keepCompanions(
@@ -41,7 +40,7 @@ export function keepCompanions(
   model.companions?.read();
 }
 
-/** Adds the files of a checkpoint that a run goes on from, on rank 0: on another host they may lie nowhere else. */
+/** Adds the files of a checkpoint that a run resumes from, on rank 0: on another host no other copy may exist. */
 export function addCompanions(model: CausalLm, checkpoint: string, { rank }: Pick<Ranks, "rank">): void {
   if (rank > 0) return;
   const saved = companionsOf(checkpoint);

@@ -1,5 +1,5 @@
 /**
- * The mesh of a run, from the words of its configuration.
+ * The mesh of a run, by its configuration.
  *
  * @module
  */
@@ -8,14 +8,15 @@ import { ConfigError } from "../errors.ts";
 import { countOf } from "../words.ts";
 import type { Run } from "./run.ts";
 
-/** The ranks of a run, and how many are on a host. */
 type RanksOfRun = Pick<Run, "group" | "localWorldSize">;
 
 /**
- * Lays the mesh that a configuration names over the ranks of a run: `shard`, one axis; `hybrid`, the ranks of a host share and
- * hosts replicate; `2x4`, 2 replicas of what 4 ranks share. Collective.
+ * Lays the mesh of a configuration over the ranks of a run. Collective.
+ * - `shard`: one axis;
+ * - `hybrid`: the ranks of a host shard, and hosts replicate;
+ * - `2x4`: 2 replicas, each sharded over 4 ranks.
  *
- * @throws {ConfigError} if it has another number of ranks than there are
+ * @throws {ConfigError} if it has another number of ranks than the run
  */
 export function meshOf(run: RanksOfRun, mesh: string): DeviceMesh {
   const { group } = run;
@@ -24,7 +25,7 @@ export function meshOf(run: RanksOfRun, mesh: string): DeviceMesh {
 }
 
 /**
- * How many ranks share a model on that mesh.
+ * Number of ranks over which that mesh shards a model.
  *
  * @throws {ConfigError} as {@link meshOf}
  */

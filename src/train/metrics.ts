@@ -22,17 +22,17 @@ export interface StepMetrics {
   readonly step: number;
   /** Mean cross-entropy of the step's tokens, in nats. */
   readonly loss: number;
-  /** What the schedule gave for the step. */
+  /** Learning rate of the schedule for the step. */
   readonly learning_rate: number;
-  /** Before clipping. */
+  /** Norm before clipping. */
   readonly grad_norm: number;
   /** Over all ranks. */
   readonly tokens_per_second: number;
-  /** When the step ended: seconds since the epoch. */
+  /** End of the step: seconds since the epoch. */
   readonly wall_time: number;
-  /** Most bytes of this rank's memory in use at once so far. */
+  /** Peak of this rank's memory so far, in bytes. */
   readonly peak_bytes: number;
-  /** Mean cross-entropy of the held-out text after the step, in nats; where it was evaluated. */
+  /** Mean cross-entropy of the held-out text after the step, in nats; if it was evaluated. */
   readonly eval_loss?: number;
 }
 
@@ -43,8 +43,8 @@ export class MetricsFile implements Disposable {
   #file: WritableFile | undefined;
 
   /**
-   * @param folder of the run; it is made with the first line, as the file is
-   * @param lastStep lines of later steps are dropped then: 0 begins anew
+   * @param folder folder of the run; it is made with the first line, and so is the file
+   * @param lastStep lines of later steps are then dropped; 0 drops all
    */
   constructor(folder: string, lastStep: number) {
     this.#folder = folder;
@@ -71,7 +71,7 @@ export class MetricsFile implements Disposable {
   }
 }
 
-/** The step of a line; a line cut off by a crash belongs to none. */
+/** The step of a line; Infinity for a line that a crash cut off. */
 function stepOf(line: string): number {
   try {
     const value: unknown = JSON.parse(line);

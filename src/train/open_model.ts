@@ -28,24 +28,26 @@ import { unwind } from "../unwind.ts";
 import type { Run } from "./run.ts";
 
 /**
- * A Hugging Face folder or a checkpoint, whose weights are loaded, or the name of a model in Hugging Face's cache, such as
- * `Qwen/Qwen3-0.6B` or `Qwen/Qwen3-0.6B@v1`, a branch, tag or commit; or a `config.json`, or its contents, for a model from scratch. A folder or
- * file of that name comes before the cache.
+ * Source of a model:
+ * - a Hugging Face folder or a checkpoint, whose weights are loaded;
+ * - the name of a model in Hugging Face's cache, such as `Qwen/Qwen3-0.6B`, or with a branch, tag or commit,
+ *   `Qwen/Qwen3-0.6B@v1`; an existing folder or file of that name is preferred;
+ * - a `config.json`, or its contents, for a model from scratch.
  */
 export type ModelSource = string | Readonly<Record<string, unknown>>;
 
-/** Options of {@link openModel}. Those of sharding count with `fsdpPlan` only. */
+/** Options of {@link openModel}. Options of sharding count with `fsdpPlan` only. */
 export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOptions {
-  /** What first values are drawn from, where no weights are read. @default 0 */
+  /** Seed of initial values, if no weights are read. @default 0 */
   readonly seed?: number;
-  /** Takes what is worth knowing of the folder's files. @default a line of standard error each */
+  /** Receives notices about the folder's files. @default standard error, a line each */
   readonly log?: Logger;
 }
 
 /**
- * Builds a model without memory: call `fullyShard` or `replicate` on it, then `model.load()`, by which each rank reads, or
- * draws, its own part. With `fsdpPlan` it is sharded by that plan, over `mesh` or all ranks, and then loaded: no rank ever holds
- * all of it.
+ * Builds a model without memory. Call `fullyShard` or `replicate` on it, then `model.load()`, in which each rank reads or draws
+ * its own shards. With `fsdpPlan` the model is sharded by that plan, over `mesh` or all ranks, and loaded: no rank ever holds the
+ * full model.
  *
  * @throws {FileError} if there is no such folder, file or model in the cache
  * @throws {UnsupportedError} if the family or an option of it is not implemented
@@ -115,14 +117,14 @@ export async function openModel(
     try {
       await model.load();
     } catch (error) {
-      unwind([() => handle.dispose()]); // nobody else has it
+      unwind([() => handle.dispose()]); // no other code has the handle
       throw error;
     }
   }
   return model;
 }
 
-/** The path that a source is: itself where something lies there, else the snapshot in Hugging Face's cache of the model so named. */
+/** The path of a source: itself if it exists, else the snapshot of that model in Hugging Face's cache. */
 function placeOf(source: string): string {
   const named = pathKind(source) === "none" ? parseHubName(source) : undefined;
   if (named === undefined) return source;
@@ -133,29 +135,29 @@ function placeOf(source: string): string {
   throw new FileError(source, "open", `${looked}; get it by: fullyshard pull ${formatHubName(named)}`, "ENOENT");
 }
 
-/** Takes the ids that end what is generated from a folder's `generation_config.json`, where it names some. */
+/** Reads the ids that end generated text from a folder's `generation_config.json`, if it has some. */
 async function setEosIds(model: CausalLm, folder: string): Promise<void> {
   const file = `${folder}/generation_config.json`;
-  if (pathKind(file) !== "file") return;
+  if (pathKind(file) === "none") return;
   const config = parseJsonObject(await readBytes(file), { file, what: "generation configuration", maxDepth: 32 });
   const ids = eosIdsOf(config, file);
   if (ids.length > 0) model.eosIds = ids;
 }
 
-/** Gives a model its memory, whatever its values are. */
+/** Allocates a model's memory, without values. */
 function materialize(model: CausalLm): void {
   writeParameters(model.parameters(), () => {});
   for (const [, buffer] of model.namedBuffers()) buffer.materialize();
 }
 
-/** Refuses ranks that would draw parts of different models. */
+/** Refuses ranks with different seeds, which would draw shards of different models. */
 function requireSameSeed(seed: number, group: ProcessGroup): number {
   const seeds = group.exchangeText(String(seed), "seeds");
   if (new Set(seeds).size === 1) return seed;
   throw new ArgumentError(`Cannot draw a model from seeds ${seeds.join(", ")}, by rank: give every rank the same`);
 }
 
-/** Reads a `config.json`, or that of a Hugging Face folder. */
+/** Reads a `config.json`, or the one of a Hugging Face folder. */
 export async function readHfConfig(path: string): Promise<Readonly<Record<string, unknown>>> {
   const kind = pathKind(path);
   const isWeights = kind === "file" && path.endsWith(".safetensors");

@@ -1,5 +1,5 @@
 /**
- * The output folder of a run: taken for as long as the run lives, and refused where it is another run's.
+ * The output folder of a run: locked while the run lives, and refused if it is another run's.
  *
  * @module
  */
@@ -9,29 +9,29 @@ import { listDirectory, makeDirectory, pathExists, removePath, renamePath } from
 import { goesOn, requireCache, requireOwnFolder } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 
-/** What a run writes in its folder, with what a crash may leave of it. */
+/** Names of a run's output, with the remains that a crash may leave. */
 const OUTPUT = /^(?:metrics\.jsonl|flight-rank\d+\.json|model|checkpoint-\d+(?:\.partial|\.replaced)?)$/;
 
 const REMEDY = "give each run a folder of its own with '--out', or stop that one";
 
-/** A run's output folder, held by the process that writes in it. */
+/** A run's output folder, locked by the process that writes in it. */
 export interface OutputFolder extends FolderLock {
   /**
-   * Makes room for a run that begins anew: removes the model that another run left, or moves all of that run's output to a new
-   * folder beside. A run that goes on changes nothing. Called once there is something to write, so that a run which fails
-   * before its first step leaves all as it was.
+   * Makes room for a run that starts anew: removes the model that another run left, or moves all of that run's output to a new
+   * folder beside it. A resumed run changes nothing. Called before the first output, so that a run which fails before its first
+   * step leaves all unchanged.
    *
-   * @returns what was done, for the log; undefined if nothing was
-   * @throws {FileError} if it cannot be removed or moved
+   * @returns the change, for the log; undefined if there was none
+   * @throws {FileError} if the output cannot be removed or moved
    */
   begin(): string | undefined;
 }
 
 /**
- * Takes the output folder. One process of a run calls it, before anything is written.
+ * Locks the output folder. One process of a run calls it, before anything is written.
  *
- * @throws {FileError} if it cannot be made or written in; with code `EBUSY` if a run that lives has it
- * @throws {ConfigError} if another run has left its output there, and no key says what is to become of it
+ * @throws {FileError} if it cannot be made or written in; with code `EBUSY` if a live run has it
+ * @throws {ConfigError} if another run has left its output there, and no key says how to treat it
  */
 export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
   const lock = await lockFolder(config.out, { remedy: REMEDY, removesEmpty: true });
@@ -50,7 +50,7 @@ export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
   }
 }
 
-/** A model that stayed until the last step would lie beside checkpoints that are not its own. */
+/** An old model that stayed until the last step would lie beside checkpoints that do not belong to it. */
 function removeOld(out: string): string | undefined {
   const model = `${out}/model`;
   if (entryKind(model) === undefined) return undefined;

@@ -1,5 +1,5 @@
 /**
- * Presets of the trainer's keys: what Accelerate's file, or Transformers' `fsdp` and `fsdp_config`, say.
+ * Presets of the trainer's keys, from Accelerate's file or from Transformers' `fsdp` and `fsdp_config`.
  *
  * @module
  */
@@ -12,15 +12,15 @@ import { type ForeignKeys, foreignSection } from "./config.ts";
 /**
  * Reads presets for `resolveConfig`.
  *
- * @param own what the script itself says, where neither flags nor a file name a configuration
- * @param notices takes what a user should know of them
+ * @param own the script's own settings, used if neither flags nor a file name a configuration
+ * @param notices receives lines for the user about the presets
  */
 export function foreignPresets(own: ForeignKeys, notices: string[]): NonNullable<ResolveOptions["presets"]> {
   return async (given) => {
     const parsed = foreignSection.schema.safeParse(
       Object.fromEntries(Object.entries(given).filter(([name]) => Object.hasOwn(foreignSection.schema.shape, name))),
     );
-    if (!parsed.success) return NOTHING; // the resolver says what is wrong
+    if (!parsed.success) return NOTHING; // the resolver reports the problem
     const isAsked = Object.values(parsed.data).some((value) => value !== undefined);
     const { accelerateConfig, fsdp, fsdpConfig } = isAsked ? parsed.data : ownKeys(own);
     if (accelerateConfig !== undefined && (fsdp !== undefined || fsdpConfig !== undefined)) {
@@ -43,7 +43,7 @@ function refused(path: string, expected: string, got: string): ConfigFile {
   return { ...NOTHING, problems: [{ path, expected, got }] };
 }
 
-/** What the script says, else the file that the launcher was given. */
+/** The script's own settings, else the file that the launcher was given. */
 function ownKeys(own: ForeignKeys): ForeignKeys {
   if (Object.values(own).some((value) => value !== undefined)) return own;
   return { accelerateConfig: processEnvironment().text("FULLYSHARD_ACCELERATE_CONFIG") };

@@ -1,5 +1,5 @@
 /**
- * What a person sees of a run: a live status line on a terminal, otherwise one plain line each few steps.
+ * The display of a run's progress: a live status line on a terminal, otherwise one plain line every few steps.
  *
  * @module
  */
@@ -7,13 +7,13 @@ import { formatDuration } from "../runtime/clock.ts";
 import { formatBytes } from "../words.ts";
 import type { StepMetrics } from "./metrics.ts";
 
-/** Where progress goes. */
+/** Destination of progress. */
 export interface ProgressOutput {
   /** Prints a line. */
   line(text: string): void;
-  /** Shows a status in place of the last one; undefined where there is no terminal. */
+  /** Shows a status in place of the last one; undefined without a terminal. */
   readonly status: ((text: string) => void) | undefined;
-  /** Takes that all is saved, and the run only ends. */
+  /** Called when everything is saved, and the run only has to end. */
   readonly over?: (() => void) | undefined;
 }
 
@@ -22,10 +22,10 @@ export class Progress implements Disposable {
   readonly #output: ProgressOutput;
   readonly #steps: number;
   readonly #every: number;
-  /** Seconds of recent steps: what the time left is told from. */
+  /** Seconds of recent steps, from which the remaining time is estimated. */
   readonly #recent: number[] = [];
 
-  /** @param steps steps in all @param every steps from one printed line to the next */
+  /** @param steps total number of steps @param every steps between two printed lines */
   constructor(output: ProgressOutput, steps: number, every: number) {
     this.#output = output;
     this.#steps = steps;
@@ -56,7 +56,7 @@ export class Progress implements Disposable {
       `${Math.round(speed)} tokens/s`,
     ];
     const { status, line } = this.#output;
-    // A narrow terminal shows the first of them. What is said by the status line need not be said above it.
+    // A narrow terminal shows only the first fields. The plain line omits fields that the status line shows.
     status?.([place, left, ...facts, formatBytes(peak)].join("  "));
     const isLast = step === this.#steps;
     const rest = status === undefined ? [formatBytes(peak), ...isLast ? [] : [left]] : [];
@@ -65,7 +65,7 @@ export class Progress implements Disposable {
     }
   }
 
-  /** Takes the status line away. */
+  /** Removes the status line. */
   [Symbol.dispose](): void {
     this.#output.status?.("");
   }

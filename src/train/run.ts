@@ -1,5 +1,5 @@
 /**
- * A process's part in a training run: its device, its ranks, and what a loop of one's own calls each step.
+ * A process's part in a run: its device, its ranks, and the functions that a training loop calls each step.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
 import { openTrace } from "./trace.ts";
 
-/** Options of {@link launch}. What is left open, the environment says. */
+/** Options of {@link launch}; the environment decides what is left out. */
 export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<ProcessGroupOptions, "device"> {
   /**
    * Name of the device; `cuda` is the card of this rank's number on its host.
@@ -43,30 +43,29 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
    * @default { shard: all ranks }
    */
   readonly axes?: MeshShape | undefined;
-  /** Takes what is worth knowing. @default a line of standard error each */
+  /** Receives notices for the user. @default standard error, a line each */
   readonly log?: Logger;
-  /** Folder for a trace of what this rank does: see `docs/trace.md`. @default FULLYSHARD_TRACE, else none */
+  /** Folder of this rank's trace: see `docs/trace.md`. @default FULLYSHARD_TRACE, else none */
   readonly trace?: string | undefined;
 }
 
-/** What {@link Run.log} is given, by name: numbers and texts, or scalars on the device. */
+/** Values of {@link Run.log} by name: numbers and texts, or scalars on the device. */
 export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 
-/** What a run is made of. */
 export interface RunParts extends Pick<Run, "device" | "group"> {
   /** Ranks on a host. @default all */
   readonly localWorldSize?: number | undefined;
   /** Lengths of the axes of the mesh. @default one, `shard`, of all ranks */
   readonly axes?: MeshShape | undefined;
-  /** Is closed with the run. */
+  /** Closed with the run. */
   readonly trace?: Trace | undefined;
-  /** Takes a line of {@link Run.log}. */
+  /** Receives a line of {@link Run.log}. */
   readonly print: (line: string) => void;
 }
 
 /** A run, as one rank sees it. Made by {@link launch}. */
 export class Run implements AsyncDisposable {
-  /** What this rank computes on. */
+  /** The device of this rank. */
   readonly device: Device;
   /** All ranks of the run. */
   readonly group: ProcessGroup;
@@ -81,7 +80,7 @@ export class Run implements AsyncDisposable {
   #hybridMesh: DeviceMesh | undefined;
   readonly #print: (line: string) => void;
   readonly #trace: Trace | undefined;
-  /** Lines that wait until the device has made their values. */
+  /** Lines that wait until the device has computed their values. */
   readonly #lines: { readonly ready: DeviceEvent; readonly print: () => void }[] = [];
 
   /**
@@ -101,8 +100,8 @@ export class Run implements AsyncDisposable {
   }
 
   /**
-   * All ranks as a mesh of two axes: the ranks of a host `shard`, hosts `replicate` (PyTorch's HYBRID_SHARD). Made when it is first
-   * asked for; every rank must.
+   * All ranks as a mesh of two axes: the ranks of a host are `shard`, hosts are `replicate` (PyTorch's HYBRID_SHARD). Made at its
+   * first use, which is collective.
    *
    * @throws {ArgumentError} if hosts have unequal numbers of ranks
    */
@@ -111,7 +110,7 @@ export class Run implements AsyncDisposable {
     return this.#hybridMesh ??= deviceMesh(group, { replicate: group.size / shard, shard });
   }
 
-  /** Whether this rank prints and speaks for all ranks. */
+  /** True if this rank prints and logs for all ranks. */
   get isMain(): boolean {
     return this.group.rank === 0;
   }
@@ -129,10 +128,10 @@ export class Run implements AsyncDisposable {
   }
 
   /**
-   * Prints a line of the step's values on the main rank, once the device has made them: it never waits for the device.
+   * Prints a line of the step's values on the main rank, once the device has computed them; never waits for the device.
    *
-   * The line begins with the step: the number `step` among the values, else that of the batch which {@link backward} was given, else
-   * how many steps the optimizer has taken.
+   * The line begins with the step: the value named `step`, else the step of {@link backward}'s last batch, else the number of
+   * steps that the optimizer has taken.
    *
    * @throws {ShapeError} if a tensor has more than one element
    */
@@ -142,7 +141,7 @@ export class Run implements AsyncDisposable {
       throw new ShapeError("log", `'${name}' must have one element`, value.shape);
     }
     const { step: own, ...others } = values;
-    // A group knows the step of batches that have one; 0 says that there was none.
+    // A group knows the step of batches that have one; 0 means none.
     const step = typeof own === "number" ? own : this.group.step || stepsTakenOn(this.device);
     const kept = Object.entries(typeof own === "number" ? others : values).map(([name, value]) =>
       [name, keep(value)] as const
@@ -155,7 +154,7 @@ export class Run implements AsyncDisposable {
     while (this.#lines[0]?.ready.done) this.#lines.shift()?.print();
   }
 
-  /** Prints what has not been printed yet, leaves the group and closes the device, also where printing throws: then that is thrown. */
+  /** Prints the remaining lines, leaves the group and closes the device, even if printing throws; then it throws that error. */
   [Symbol.asyncDispose](): Promise<void> {
     const { device, group } = this;
     const ends = [() => group.dispose(), () => device.dispose(), () => this.#trace?.close()];
@@ -163,7 +162,7 @@ export class Run implements AsyncDisposable {
   }
 }
 
-/** A handle of its own on a tensor's value, which the step's scope does not free. */
+/** A handle on a tensor's value that the step's scope does not free. */
 function keep(value: LogValues[string]): LogValues[string] {
   if (!(value instanceof Tensor)) return value;
   const own = value.alias();
@@ -171,7 +170,7 @@ function keep(value: LogValues[string]): LogValues[string] {
   return own;
 }
 
-/** A value in words; a handle on a tensor's is given up. */
+/** A value in words; frees the handle of a tensor. */
 function textOf(value: LogValues[string]): string {
   if (typeof value === "string") return value;
   if (typeof value === "number") return formatNumber(value);
@@ -186,13 +185,13 @@ function formatNumber(value: number): string {
 }
 
 /**
- * Joins the run that this process was started for: one of several ranks under a launcher, else alone.
+ * Joins the run for which this process was started: as one of several ranks under a launcher, else alone.
  *
  * @throws {ConfigError} if the launch environment is incomplete or contradicts itself
  * @throws {ArgumentError} if nothing is known of an axis, or the axes have another number of ranks
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world
- * @throws {UnsupportedError} {@link LibraryNotFoundError} if there is no such device, or what computes on it is not found
- * @throws {FileError} if a trace is asked for and cannot be begun
+ * @throws {UnsupportedError} {@link LibraryNotFoundError} if there is no such device, or a library that it needs is missing
+ * @throws {FileError} if a trace is asked for and its file cannot be made
  * @example
  * ```ts
  * import { launch } from "fullyshard";
@@ -212,7 +211,7 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   using opened = new DisposableStack();
   opened.defer(() => trace?.close());
   const device = await openDevice(options.device ?? "cpu", {
-    report: (text) => own.once().warn(text), // which is the same on all ranks
+    report: (text) => own.once().warn(text), // all ranks have the same text
     cpuMath: "auto",
     ranksOnHost,
     localRank,

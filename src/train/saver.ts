@@ -1,6 +1,6 @@
 /**
- * The checkpoints that a run saves: all ranks stop to write them, or Workers write a copy while the ranks go on. A checkpoint is
- * told when it is there.
+ * The checkpoints of a run: either all ranks stop to write them, or Workers write a copy while the ranks go on. A checkpoint is
+ * reported when it is complete.
  *
  * @module
  */
@@ -32,12 +32,12 @@ export class CheckpointSaver implements Disposable {
     this.#stager.reserve(model, optimizer);
   }
 
-  /** Whether there is nothing that this rank's Worker has still to do. Never waits. */
+  /** True if this rank's Worker has nothing left to do. Never waits. */
   get isIdle(): boolean {
     return this.#saving?.done !== false;
   }
 
-  /** Saves, or begins to when the last save has ended. Every rank must call it. */
+  /** Saves, or begins to save once the last save has ended. Every rank must call it. */
   async save(options: Pick<SaveCheckpointOptions, "step" | "state" | "environment">): Promise<void> {
     const { model, optimizer, group } = this.#context;
     const { out: directory, keepLast, stateDictType } = this.#config;
@@ -52,7 +52,7 @@ export class CheckpointSaver implements Disposable {
     this.#tell(path);
   }
 
-  /** Waits until what was begun is there. Every rank must call it. */
+  /** Waits until a save that was begun is complete. Every rank must call it. */
   async finishPending(): Promise<void> {
     if (this.#saving === undefined) return;
     const { path } = await this.#saving;
@@ -60,7 +60,7 @@ export class CheckpointSaver implements Disposable {
     this.#tell(path);
   }
 
-  /** Gives up what is still being written. */
+  /** Aborts a save that is under way. */
   [Symbol.dispose](): void {
     this.#saving?.[Symbol.dispose]();
     this.#stager?.[Symbol.dispose]();

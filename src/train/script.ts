@@ -1,6 +1,6 @@
 /**
- * What a training script is: flags in, a run, a sample on the terminal, an exit code out. Errors that a user can mend are
- * told in their own words; only our own bugs show a stack.
+ * A training script: flags in, a run, a sample on the terminal, an exit code out. Errors that a user can fix are reported in
+ * their own words; only this library's faults show a stack.
  *
  * @module
  */
@@ -19,7 +19,8 @@ import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
 import { foreignPresets } from "./presets.ts";
 import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
 import type { ProgressOutput } from "./progress.ts";
-import { runTraining, type TrainerOptions } from "./trainer.ts";
+import { runTraining } from "./trainer.ts";
+import type { TrainerOptions } from "./trainer_options.ts";
 import { shown } from "../words.ts";
 
 /** A training script. */
@@ -30,28 +31,28 @@ export interface TrainingScript {
   readonly argv?: readonly string[];
   /** The model trained from scratch, as a Hugging Face config. Without it `--model` is needed. */
   readonly hfConfig?: Readonly<Record<string, unknown>>;
-  /** What is trained on when no `--data` is given. */
+  /** Text to train on if no `--data` is given. */
   readonly data?: () => readonly string[];
-  /** What the sample goes on from when neither `--data` nor `--prompt` is given. @default a beginning of the data */
+  /** Prompt of the sample if neither `--data` nor `--prompt` is given. @default a beginning of the data */
   readonly prompt?: string;
   /** The tokenizer when neither `--tokenizer` nor `--model` is given. */
   readonly tokenizer?: string | URL;
   /** Transformers' `fsdp`: true, or options such as `full_shard auto_wrap`; the command line wins. */
   readonly fsdp?: boolean | string;
-  /** Transformers' `fsdp_config`, or the file of it; the command line wins. */
+  /** Transformers' `fsdp_config`, or its file; the command line wins. */
   readonly fsdpConfig?: string | Readonly<Record<string, unknown>>;
   /** Called on every rank after each step, and awaited. */
   readonly onStep?: TrainerOptions["onStep"];
 }
 
-/** Where a run writes. */
+/** Destinations of a run's output. */
 interface ScriptOutput extends ProgressOutput {
   readonly log: LogSink;
-  /** Shows lines as they are, with no rank before them. */
+  /** Shows lines unchanged, without a rank. */
   plain(text: string): void;
 }
 
-/** Output to the launcher, which owns the terminal and says which rank a line is from. */
+/** Output to the launcher, which owns the terminal and prefixes each line with its rank. */
 function launcherOutput(): ScriptOutput {
   const { write } = terminal("stdout");
   const control = (line: ControlLine): void => write(`${encodeControlLine(line)}\n`);
@@ -65,7 +66,7 @@ function launcherOutput(): ScriptOutput {
   };
 }
 
-/** Output to a terminal of our own, if there is one. */
+/** Output to this process's own terminal, if there is one. */
 function ownOutput(): ScriptOutput {
   const screen = new StatusTerminal();
   const line = (text: string): void => void screen.lines("stdout", [text]);
@@ -77,7 +78,7 @@ function ownOutput(): ScriptOutput {
   };
 }
 
-/** Fills in what the script itself provides. */
+/** Fills in the script's own settings. */
 function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
   const isOwnData = config.data.length > 0;
   const data = isOwnData ? config.data : script.data?.() ?? [];
@@ -88,7 +89,7 @@ function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
 }
 
 /**
- * Runs a training script on this rank. Any of `--help`'s flags, or a YAML file of the same keys, sets the run.
+ * Trains as a script's flags say, on this rank. All of `--help`'s flags, or a YAML file of the same keys, configure the run.
  *
  * @returns the exit code: 0, 1 after a failure, 2 for wrong settings, 128 + the signal if one stopped it
  * @example
@@ -122,7 +123,7 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
   } catch (error) {
     const failure = failureOf(error);
     const rank = rankOf();
-    // The launcher knows what all ranks say, and names the cause.
+    // The launcher has the reports of all ranks, and names the cause.
     if (isLaunched) tellFailure(failure);
     else (rank === undefined ? log : log.withRank(rank)).error(failureText(failure));
     return error instanceof ConfigError ? 2 : 1;

@@ -1,6 +1,6 @@
 /**
- * From a model's config to a model that trains: built without memory, its step tried against what a rank has, sharded or
- * replicated, then initialized or loaded.
+ * From a model's config to a model that trains: it is built without memory, a dry run checks that its step fits a rank, it is
+ * sharded or replicated, then initialized or loaded.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { Device } from "../device/device.ts";
 import { POOL_NAME } from "../device/offload.ts";
 import { countingPool, type StatePool } from "../device/state_pool.ts";
 import { dtypeFrom, float16, float32 } from "../dtype.ts";
-import { ConfigError, OutOfMemoryError } from "../errors.ts";
+import { ConfigError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";
@@ -21,17 +21,17 @@ import { SCHEDULES } from "../optim/schedule.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import { type DtypeLedger, ledgerOf, resolvePrecision } from "../parallel/precision.ts";
 import { shardModel } from "../plans/shard_model.ts";
-import { countOf } from "../words.ts";
 import { checkpointingOf, requireCompatible, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { meshOf, shardRanks } from "./mesh.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
+import { type MemoryNeed, shortageError, worstShortage } from "./shortage.ts";
 import { trainStep } from "./step.ts";
 import { StepGraph, STEPS_TO_GRAPH } from "./step_graph.ts";
 
-/** What a step of a model takes. */
+/** Memory, communication and operations of a model's step. */
 export interface StepEstimate extends DryRun {
   /** Parameters of the model. */
   readonly numParameters: number;
@@ -39,24 +39,24 @@ export interface StepEstimate extends DryRun {
   readonly stateFileBytes: number;
 }
 
-/** A step that is to be tried. */
+/** A step for a dry run. */
 interface StepTrial {
-  /** Refuses a model that the step does not fit. */
+  /** Refuses a model for which the step is not possible. */
   readonly check?: (model: CausalLm) => void;
   /** Shards or replicates the model. */
   readonly parallelize: (model: CausalLm, run: Run) => void;
   readonly optimizer: (model: CausalLm) => AdamW;
-  /** What scales the loss. @default nothing */
+  /** Scales the loss. @default no scaler */
   readonly scaler?: (device: Device) => GradScaler | undefined;
   readonly batch: Batch;
   readonly maxGradNorm: number;
-  /** Whether there is memory for the copy of an asynchronous save. @default false */
+  /** Allocates memory for the copy of an asynchronous save. @default false */
   readonly asyncSave?: boolean;
-  /** Whether a step is captured, so that the memory of its graph counts. @default false */
+  /** Captures the step, so that the memory of its graph counts. @default false */
   readonly cudaGraphs?: boolean;
 }
 
-/** Tries a step of a model on one rank. Weights get memory and no values. */
+/** Does a dry run of a model's step on one rank. Weights get memory and no values. */
 export async function dryStep(
   source: ModelSource,
   trial: StepTrial,
@@ -82,10 +82,10 @@ export async function dryStep(
 }
 
 /**
- * What one step of a run takes on one rank. Weights get memory and no values.
+ * Estimates one step of a run on one rank. Weights get memory and no values.
  *
  * @throws {ConfigError} if the sizes do not fit each other or the model
- * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
+ * @throws {UnsupportedError} if there is no such family of models, or an option of it is not implemented
  */
 export async function estimateStep(
   config: StepConfig,
@@ -107,7 +107,7 @@ export async function estimateStep(
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
 }
 
-/** A rank's part of a step, all of one token. */
+/** A rank's part of a step, filled with one token. */
 export function emptyBatch(
   sizes: Pick<StepConfig, "globalBatch" | "microBatches" | "sequenceLength">,
   worldSize: number,
@@ -119,15 +119,15 @@ export function emptyBatch(
   return { microBatches: Array.from({ length: microBatches }, () => microBatch) };
 }
 
-/** Most ranks that a refusal tries. */
+/** Largest number of ranks that a refusal tries. */
 const MOST_RANKS = 1024;
 
 /**
- * Builds the model of a run, without memory, and tries a step of it. Gives the model if it fits.
+ * Builds the model of a run, without memory, and estimates a step of it. Returns the model if it fits every rank. Collective.
  *
- * @param hfConfig what to build, where `config.model` names none
- * @throws {OutOfMemoryError} if it cannot fit, before any memory is taken: with what it needs most for, and the ranks that would
- * be enough
+ * @param hfConfig the model to build, if `config.model` names none
+ * @throws {OutOfMemoryError} if it cannot fit, before any memory is allocated: with the largest needs, the number of ranks that
+ * would be enough, and the number of micro-batches that would
  * @throws {ConfigError} {@link UnsupportedError} as {@link estimateStep}
  */
 export async function planModel(
@@ -142,47 +142,55 @@ export async function planModel(
   }
   const { device, group, group: { rank, size }, localWorldSize } = run;
   const { stagingBytes, strategy, seed, broadcastFromRank0 } = config;
-  const estimate = await estimateStep(config, source, {
-    ...{ device, rank, worldSize: size, localWorldSize, stagingBytes, ...standInOf(group) },
-  });
-  const { capacity } = device.allocator.stats;
-  const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>
-    highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
-  if (fitsHere(estimate)) {
+  const here = { device, worldSize: size, localWorldSize, stagingBytes, ...standInOf(group) };
+  const estimate = await group.together("estimate a step", () => estimateStep(config, source, { ...here, rank }));
+  const shortage = worstShortage(group, needsOf(estimate, device));
+  if (shortage === undefined) {
     return { model: await openModel(run, source, { seed, broadcastFromRank0 }), estimate };
   }
-  // Copies of what is sharded stay as many as they are; more ranks share each.
+  // The number of replicas stays; more ranks share each.
   const replicas = strategy === "fsdp" ? size / shardRanks(run, config.mesh) : 1;
   const fits = async (shards: number): Promise<boolean> => {
     const worldSize = replicas * shards;
     const globalBatch = config.globalBatch / size * worldSize;
     const same = { ...config, globalBatch, mesh: `${replicas}x${shards}` };
-    return fitsHere(await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} }));
+    const taken = await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} });
+    return needsOf(taken, device).every(({ bytes }) => bytes <= shortage.capacity);
   };
   let shards = 2 ** Math.floor(1 + Math.log2(size / replicas));
   while (strategy === "fsdp" && replicas * shards <= MOST_RANKS && !await fits(shards)) shards *= 2;
-  const remedy = strategy === "ddp"
+  const ranks = strategy === "ddp"
     ? "more ranks do not help while each holds all of it: shard it (FSDP)"
     : replicas * shards <= MOST_RANKS
     ? `${replicas * shards} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
-  const perPart = config.globalBatch / size / config.microBatches;
-  const smaller = perPart > 1
-    ? `, or '--micro-batches ${2 * config.microBatches}', so that a rank computes ${
-      countOf(Math.ceil(perPart / 2), "sample")
-    } at once`
-    : "";
-  const { highest, numParameters, offloaded } = estimate;
-  const onDevice = highest > capacity;
-  const { peakBytes, terms } = onDevice ? estimate : offloaded;
-  const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
-  const detail =
-    `The model of ${countOf(numParameters, "parameter")} does not fit ${countOf(size, "rank")}: a rank needs ` +
-    `${peakBytes} bytes at once (${most.join(", ")}); ${remedy}${smaller}`;
-  throw new OutOfMemoryError(onDevice ? device.name : POOL_NAME, onDevice ? highest : peakBytes, 0, capacity, detail);
+  const samples = config.globalBatch / size;
+  throw await shortageError({
+    ...{ shortage, numParameters: estimate.numParameters, worldSize: size, samples, ranks },
+    microBatches: config.microBatches,
+    bytesIn: async (parts) => {
+      // Gradients add up from the second part on, so further ones need no more.
+      const microBatches = Math.min(parts, 3);
+      const globalBatch = samples / parts * microBatches * size;
+      const taken = await estimateStep({ ...config, microBatches, globalBatch }, source, {
+        ...here,
+        rank: shortage.rank,
+      });
+      return Math.max(...needsOf(taken, device).map(({ bytes }) => bytes));
+    },
+  });
 }
 
-/** One line for each ledger of dtypes, with the units that have it. */
+/** What a step needs of a rank's device and of the host memory beside it, which has the same size. */
+function needsOf({ highest, peakBytes, terms, offloaded }: StepEstimate, device: Device): readonly MemoryNeed[] {
+  const { capacity } = device.allocator.stats;
+  return [
+    { where: device.name, bytes: highest, peakBytes, terms, capacity },
+    { ...offloaded, where: POOL_NAME, bytes: offloaded.peakBytes, capacity },
+  ];
+}
+
+/** One line for each combination of dtypes, with its units. */
 function ledgerLines(units: readonly { readonly name: string; readonly dtypes: DtypeLedger }[]): readonly string[] {
   const textOf = ({ dtypes }: typeof units[number]): string =>
     Object.entries(dtypes).map(([what, dtype]) => `${what} ${dtype}`).join(", ");
@@ -193,7 +201,7 @@ function ledgerLines(units: readonly { readonly name: string; readonly dtypes: D
   });
 }
 
-/** What {@link parallelize} may be given besides the configuration. */
+/** Options of {@link parallelize} besides the configuration. */
 interface ParallelizeOptions {
   readonly optimizerStates?: StatePool | undefined;
   readonly note?: ((text: string) => void) | undefined;
@@ -202,9 +210,9 @@ interface ParallelizeOptions {
 /**
  * Shards a model over the ranks, or replicates it, and checkpoints its blocks, as the configuration says.
  *
- * @param options `optimizerStates`: where the optimizer's states are to rest; `note`: takes what a user should know of plan and dtypes
- * @throws {ConfigError} if the plan names what the model does not have, the mesh has another number of ranks, checkpointing is
- * asked for in two ways, or a replicated model is to be offloaded
+ * @param options `optimizerStates`: pool of the optimizer's states; `note`: receives notices about plan and dtypes
+ * @throws {ConfigError} if the plan names modules that the model does not have, the mesh has another number of ranks,
+ * checkpointing is asked for by two keys, or a replicated model is to be offloaded
  */
 export function parallelize(
   model: CausalLm,
@@ -228,7 +236,7 @@ export function parallelize(
   ledgerLines(units).forEach((line) => note?.(line));
 }
 
-/** What scales the loss of a run: in float16, whose smallest number is 6e-8, gradients would vanish. */
+/** The loss scaler of a run: in float16, whose smallest number is 6e-8, small gradients would vanish without it. */
 export function scalerOf(device: Device, { precision }: StepConfig): GradScaler | undefined {
   return dtypeFrom(precision) === float16 ? new GradScaler(device) : undefined;
 }

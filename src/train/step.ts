@@ -21,35 +21,35 @@ import { ownedPtr } from "../tensor/write.ts";
 import { backwardStep } from "./backward.ts";
 import type { StepGraph } from "./step_graph.ts";
 
-/** What a step works on. */
+/** Parts of a step. */
 export interface StepContext {
-  /** What is computed on. */
+  /** The device of the computation. */
   readonly device: Device;
-  /** The ranks that take part. */
+  /** The ranks of the step. */
   readonly group: ProcessGroup;
   /** Those that read other data, over which losses, tokens and gradients are added. @default all */
   readonly data?: ProcessGroup | undefined;
-  /** What is trained. */
+  /** The model that is trained. */
   readonly model: CausalLm;
-  /** What updates it. */
+  /** The optimizer of its parameters. */
   readonly optimizer: Optimizer;
-  /** Gradients are scaled down to this norm. */
+  /** Norm to which gradients are clipped. */
   readonly maxGradNorm: number;
-  /** Scales the loss, where float16 is computed in. */
+  /** Scales the loss, for float16. */
   readonly scaler?: GradScaler | undefined;
-  /** Captures steps, where they are to be: as {@link StepGraph} says. */
+  /** Captures steps as graphs: see {@link StepGraph}. */
   readonly graph?: StepGraph | undefined;
 }
 
-/** What a step gave; the same on every rank. */
+/** Results of a step; the same on every rank. */
 export interface StepResult {
   /** Mean cross-entropy of the step's tokens, in nats. */
   readonly loss: number;
-  /** Norm of all gradients before clipping; not finite where the scaler skipped the step. */
+  /** Norm of all gradients before clipping; not finite if the scaler skipped the step. */
   readonly gradNorm: number;
-  /** Tokens that were predicted, over all ranks. */
+  /** Number of predicted tokens, over all ranks. */
   readonly tokens: number;
-  /** The rate of the optimizer's first group. */
+  /** Learning rate of the optimizer's first group. */
   readonly learningRate: number;
 }
 
@@ -57,7 +57,7 @@ export interface StepResult {
  * Takes one step. Every rank must call it.
  *
  * @param step number of the step, from 1, for messages
- * @throws {NonFiniteError} if the loss or a gradient is not finite, before anything is updated
+ * @throws {NonFiniteError} if the loss or a gradient is not finite, before any update
  */
 export function trainStep(context: StepContext, batch: Batch, step: number): StepResult {
   const { group, data = group, device, model, optimizer, graph, scaler } = context;
@@ -77,14 +77,14 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
     const norm = update(context);
     return { loss: mean, gradNorm: norm.item(), tokens, learningRate };
   } catch (error) {
-    optimizer.stepsTaken = stepsTaken; // nothing was updated, wherever that was found
+    optimizer.stepsTaken = stepsTaken; // the check fails before any update
     rewind(scaler);
     if (!(error instanceof NonFiniteError)) throw error;
     throw nonFinite(context, `${error.message} at step ${step}`, stepsTaken);
   }
 }
 
-/** Clips and updates; gives the norm before that. */
+/** Clips the gradients and updates the parameters; returns the norm before clipping. */
 export function update({ model, optimizer, maxGradNorm, scaler }: StepContext): Tensor {
   const norm = clipGradNorm(
     model.parameters(),
@@ -99,12 +99,12 @@ export function update({ model, optimizer, maxGradNorm, scaler }: StepContext): 
   return norm;
 }
 
-/** Undoes what a step that failed has done to the loss scale. */
+/** Undoes the changes of a failed step to the loss scale. */
 function rewind(scaler: GradScaler | undefined): void {
   try {
     scaler?.rewind();
   } catch (error) {
-    if (!(error instanceof NativeError)) throw error; // of a card that fails, what failed first says more
+    if (!(error instanceof NativeError)) throw error; // if a card fails, the first error says more
   }
 }
 
@@ -113,7 +113,7 @@ function finiteLoss(loss: number): number {
   return loss;
 }
 
-/** Loss and norm of a whole step. That a norm was not finite goes with a loss that was not, and is no news then. */
+/** Reads loss and norm of a step. If the loss is not finite, the norm's fault is dropped, as it only follows. */
 function readBoth({ device }: StepContext, loss: Tensor, norm: Tensor): { loss: number; gradNorm: number } {
   const word = new Float32Array(1);
   device.copyOut(new Uint8Array(word.buffer), loss.ptr);
@@ -123,9 +123,9 @@ function readBoth({ device }: StepContext, loss: Tensor, norm: Tensor): { loss: 
 }
 
 /**
- * Names the first parameter, over all ranks, whose weight or gradient is not finite, and what may help. Every rank calls it.
+ * Names the first parameter, over all ranks, whose weight or gradient is not finite, with the remedy. Every rank calls it.
  *
- * @param stepsTaken steps that the optimizer had taken: none, and no learning rate is to blame
+ * @param stepsTaken steps that the optimizer had taken; if none, the learning rate cannot be the cause
  */
 function nonFinite({ group, model, scaler }: StepContext, what: string, stepsTaken: number): NonFiniteError {
   const parameters = [...model.parameters()];
@@ -153,7 +153,7 @@ function nonFinite({ group, model, scaler }: StepContext, what: string, stepsTak
   return new NonFiniteError(`${what}: ${where}. ${advice}`);
 }
 
-/** Whether all of `n` float32 numbers are finite. */
+/** True if all of `n` float32 numbers are finite. */
 function areFinite(device: Device, src: DevicePtr, n: number): boolean {
   using largest = zeros(device, []);
   device.kernels.maxAbs({ dtype: float32, n, dst: largest.ptr, src });

@@ -1,12 +1,14 @@
 /**
- * Steps that a device takes by one call: a step like those before it is captured as a graph, collectives included, and then the
- * graph is launched for each step.
+ * Steps as graphs: one step is captured, with its collectives, and later steps are launches of the graph.
  *
- * Note [What a captured step reads anew]: token ids and labels lie in tensors of their own, which are written before a launch; so are
- * the number of the first sample, which dropout counts from, what follows from the number of tokens, and the optimizer's records
- * with its rates. Steps taken by a parameter, from which bias corrections follow, and the loss scale were on the device already.
- * Everything else is as it was captured: sizes, which parameters are trained, addresses. Gradients, loss and norm stay where the
- * graph writes them.
+ * Note [Values that each launch reads anew]
+ * - Token ids and labels lie in tensors of their own, which are written before a launch.
+ * - So are the number of the first sample, from which dropout counts, the factors that depend on the number of tokens, and the
+ *   optimizer's records with its learning rates.
+ * - The steps taken by each parameter, which give the bias corrections, and the loss scale are updated on the device.
+ *
+ * Everything else is as captured: sizes, trained parameters, addresses. Gradients, loss and norm stay where the graph writes
+ * them.
  *
  * @module
  */
@@ -24,13 +26,13 @@ import { Tensor } from "../tensor/tensor.ts";
 import { backwardAll, countAll, IGNORED_ROW, lossOf, StepFactors } from "./backward.ts";
 import { type StepContext, update } from "./step.ts";
 
-/** Steps that are taken as usual before one is captured: the first make states and compile kernels, the last is the rehearsal. */
+/** Steps before a capture: the first make optimizer states and compile kernels, the last is the rehearsal. */
 const WARMUP_STEPS = 3;
 
-/** How many steps of one shape are taken until one is captured, that one included. */
+/** Number of steps of one shape up to and including the captured one. */
 export const STEPS_TO_GRAPH: number = WARMUP_STEPS + 1;
 
-/** What a step gave, on the device; the graph's or the scope's. */
+/** Results of a step, on the device, owned by the graph or the scope. */
 export interface StepTensors {
   /** Mean cross-entropy of the tokens of all ranks. */
   readonly loss: Tensor;
@@ -38,7 +40,7 @@ export interface StepTensors {
   readonly norm: Tensor;
 }
 
-/** A step's micro-batches, where a graph reads them. */
+/** A step's micro-batches in tensors that a graph reads. */
 class StepInputs implements Disposable {
   readonly #device: Device;
   readonly #parts: readonly {
@@ -55,7 +57,7 @@ class StepInputs implements Disposable {
     });
   }
 
-  /** Takes the values of a step with micro-batches of the same sizes. */
+  /** Writes the values of a step, whose micro-batches have the same sizes. */
   write(microBatches: readonly MicroBatch[]): void {
     for (const [i, { inputIds, labels }] of this.#parts.entries()) {
       const part = microBatches[i] ?? IGNORED_ROW;
@@ -66,7 +68,6 @@ class StepInputs implements Disposable {
     if (first !== undefined) this.#device.graphs?.setFirstSample(first);
   }
 
-  /** What runs the forward of each micro-batch. */
   forwards({ model }: StepContext, microBatches: readonly MicroBatch[]): (() => Tensor)[] {
     return this.#parts.map(({ inputIds, labels }, i) => () =>
       lossOf(model, { inputIds, labels, random: microBatches[i]?.random })
@@ -81,18 +82,18 @@ class StepInputs implements Disposable {
   }
 }
 
-/** A captured step. */
 interface CapturedStep extends StepTensors {
   readonly graph: DeviceGraph;
-  /** Where the parameters lay, in order. */
+  /** Storages of the parameters at the capture, in order. */
   readonly storages: readonly ParameterStorage[];
-  /** Announces its collectives. */
+  /** Announces the collectives of the step. */
   readonly announce: () => void;
 }
 
 /**
- * Takes steps, from the fourth of one shape on by a graph. A step of another shape, or with another model, optimizer, scaler or group,
- * drops the graph, and begins anew; so does one with an optimizer that was disposed meanwhile, or with a model whose parameters lie elsewhere.
+ * Takes steps, from the fourth of one shape on by a graph. The graph is dropped, and the count begins anew,
+ * - for a step of another shape, or with another model, optimizer, scaler or group;
+ * - if the optimizer was disposed meanwhile, or the parameters' storages have changed.
  *
  * @example
  * ```ts ignore
@@ -104,9 +105,9 @@ interface CapturedStep extends StepTensors {
 export class StepGraph implements Disposable {
   readonly #graphs: DeviceGraphs;
   #shape: string | undefined;
-  /** What those steps work on. */
+  /** Parts of the counted steps. */
   #context: StepContext | undefined;
-  /** Steps of that shape. */
+  /** Number of steps of that shape. */
   #taken = 0;
   #inputs: StepInputs | undefined;
   #factors: StepFactors | undefined;
@@ -124,20 +125,20 @@ export class StepGraph implements Disposable {
   }
 
   /**
-   * Takes a step; what it gave is not computed yet when this returns.
+   * Takes a step; its results are not computed yet when this returns.
    *
-   * @throws {GraphCaptureError} if a step does what cannot be captured
+   * @throws {GraphCaptureError} if the step cannot be captured
    * @throws {UnsupportedError} if parameters are offloaded, as the host updates them
    */
   take(context: StepContext, { microBatches }: Batch): StepTensors & { readonly tokens: number } {
     const { group, data = group } = context;
-    // Found once: looking through a model's modules takes longer than the launch does.
+    // Listed once: searching a model's modules takes longer than a launch.
     const parameters = [...context.model.parameters()];
     requireOnDevice(parameters, context.device);
     const { tokens, microBatches: count } = countAll(microBatches, data);
     const parts = Array.from({ length: count }, (_, i) => microBatches[i] ?? IGNORED_ROW);
     const shape = shapeOf(parts, parameters, context);
-    // What a forward without a backward has left gathered would be missing in a capture, and grow stale in a launch.
+    // Units that a forward without a backward left gathered would be missing in a capture, and outdated in a launch.
     for (const unit of unitsOf([context.model])) unit.reshard();
     const isOther = shape !== this.#shape || !this.#worksOn(context, parameters);
     const [changed] = group.sum([Number(isOther)], "shape of the step");
@@ -157,12 +158,12 @@ export class StepGraph implements Disposable {
     return factors.within(tokens, () => ({ ...this.#takeBy(work, context, parameters), tokens }));
   }
 
-  /** Drops the graph, and what it reads. */
+  /** Drops the graph and its inputs. */
   [Symbol.dispose](): void {
     this.#drop();
   }
 
-  /** Whether a graph, where there is one, has the addresses of what a step is to work on. */
+  /** True if the graph, if there is one, has the addresses of the step's parameters. */
   #worksOn({ model, optimizer, scaler, group, data }: StepContext, parameters: readonly Parameter[]): boolean {
     const before = this.#context;
     const isSame = before?.model === model && before.optimizer === optimizer && before.scaler === scaler &&
@@ -223,7 +224,7 @@ export class StepGraph implements Disposable {
   }
 }
 
-/** A graph has no work of the host. */
+/** Refuses offloaded parameters, as a graph does no work on the host. */
 function requireOnDevice(parameters: readonly Parameter[], device: Device): void {
   for (const { fqn, storage } of parameters) {
     if (storage.flatShard.device === device) continue;
@@ -234,7 +235,7 @@ function requireOnDevice(parameters: readonly Parameter[], device: Device): void
   }
 }
 
-/** What of a step a graph does not read anew, in words. */
+/** The facts of a step that a graph does not read anew, as text. */
 function shapeOf(
   parts: readonly MicroBatch[],
   parameters: readonly Parameter[],
@@ -251,7 +252,7 @@ function shapeOf(
   return [maxGradNorm, ...sizes, ...frozen, ...evaluated].join("\n");
 }
 
-/** The number of the first sample of a rank's part of a step, where something is drawn. */
+/** Number of the first sample of a rank's part of a step; undefined if no random numbers are drawn. */
 function firstSampleOf(parts: readonly MicroBatch[]): number | undefined {
   return parts.find((part) => part !== IGNORED_ROW)?.random?.firstSample;
 }

@@ -23,30 +23,30 @@ export interface TextDataOptions {
   readonly sequenceLength: number;
   /** Samples of a step, over all ranks and micro-batches. */
   readonly batch: number;
-  /** Micro-batches that each rank computes its share of a step in. @default 1 */
+  /** Number of micro-batches into which each rank divides its samples of a step. @default 1 */
   readonly microBatches?: number;
-  /** A `tokenizer.json` or its folder. @default that of the model's folder, or bytes for a model from scratch */
+  /** A `tokenizer.json` or its folder. @default the model's folder, or bytes for a model from scratch */
   readonly tokenizer?: string | Tokenizer | undefined;
-  /** The token that ends documents, for a tokenizer that is read from files. @default the one that these name */
+  /** The token that ends documents, for a tokenizer of files. @default the one that the files name */
   readonly eosToken?: string | undefined;
   /** Key of a .jsonl line that holds its text. @default text */
   readonly textField?: string;
-  /** What the order is shuffled by. @default 0 */
+  /** Seed of the order. @default 0 */
   readonly seed?: number;
-  /** Folder that keeps packed tokens for the next run. @default none: tokens are kept in memory, on every rank */
+  /** Folder that keeps packed tokens for later runs. @default none: each rank keeps the tokens in memory */
   readonly cache?: string;
-  /** What errors call the text. @default data */
+  /** Name of the text in errors. @default data */
   readonly name?: string;
-  /** Called where text is tokenized into the cache, before. */
+  /** Called before text is tokenized into the cache. */
   readonly onTokenize?: (source: TextSource) => void;
 }
 
-/** Tokens that the beginning of a text is taken from. */
+/** Largest number of tokens for the beginning of a text. */
 const BEGINNING_TOKENS = 16;
 
 /** Batches, and the tokenizer that made them. */
 export class TextData extends DataLoader implements Disposable {
-  /** What made the tokens. */
+  /** The tokenizer of the tokens. */
   readonly tokenizer: Tokenizer;
   readonly #tokens: TokenStream;
 
@@ -57,7 +57,7 @@ export class TextData extends DataLoader implements Disposable {
     this.#tokens = options.tokens;
   }
 
-  /** Gives `steps` steps, to be read by `for await`, whose body is a scope: tensors made in it are freed at its end. */
+  /** Yields `steps` steps for `for await`. The loop's body is a scope: tensors made in it are freed at its end. */
   override async *take(steps: number): AsyncGenerator<Batch> {
     for await (const batch of super.take(steps)) {
       using _frame = scope();
@@ -65,17 +65,17 @@ export class TextData extends DataLoader implements Disposable {
     }
   }
 
-  /** The first words of the text, at most `most` tokens: what a sample may go on from. Empty where the first text is. */
+  /** The first words of the text, at most `most` tokens, as a prompt of a sample. Empty if the first document is. */
   async beginning(most: number = BEGINNING_TOKENS): Promise<string> {
     const ids = new Int32Array(Math.min(most, BEGINNING_TOKENS, this.#tokens.length));
     await this.#tokens.read(0, ids);
     const end = ids.indexOf(this.tokenizer.eosId ?? -1);
     const text = this.tokenizer.decode(end < 0 ? ids : ids.subarray(0, end)).replace(/\ufffd+$/, "");
-    // A word that the limit cut would be gone on from wrongly.
+    // A word that the limit cut would be continued wrongly.
     return end < 0 ? text.replace(/(?<=\s)\S+$/, "") : text;
   }
 
-  /** Gives every sample once; a loop's body is a scope, as in {@link take}. */
+  /** Yields every sample once; the loop's body is a scope, as in {@link take}. */
   override async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
     for await (const batch of super[Symbol.asyncIterator]()) {
       using _frame = scope();
@@ -89,15 +89,14 @@ export class TextData extends DataLoader implements Disposable {
   }
 }
 
-/** What a rank has of the text. */
 interface OwnText {
   readonly source: TextSource;
   readonly tokenizer: Tokenizer;
-  /** The fingerprint of the text, on the ranks that have read it. */
+  /** Fingerprint of the text, on the ranks that have read it. */
   readonly text: string | undefined;
 }
 
-/** What a rank says of it. */
+/** Facts of the text that ranks compare. */
 interface SaidText {
   readonly numFiles: number;
   readonly byteLength: number;
@@ -106,7 +105,7 @@ interface SaidText {
 }
 
 /**
- * Refuses ranks with other text or another tokenizer, as hosts with copies of their own may have them.
+ * Refuses ranks with different text or tokenizers, as hosts may have different copies.
  *
  * @returns the text's fingerprint
  */
@@ -145,7 +144,7 @@ async function requireText(source: TextSource, name: string): Promise<void> {
   throw new ConfigError([{ path: name, expected: "some text", got: `none in ${namesOf(source)}` }]);
 }
 
-/** Refuses less text than one sample, of which the last token is only predicted. */
+/** Refuses less text than one sample and the token after it, which is only predicted. */
 function requireSample(tokens: TokenStream, source: TextSource, sequenceLength: number, name: string): void {
   if (tokens.length > sequenceLength) return;
   tokens.close();
@@ -162,11 +161,11 @@ function namesOf({ files }: TextSource): string {
 /**
  * Opens text as batches for a model. Every rank must call it.
  *
- * @param inputs files, folders or patterns; `.jsonl` files hold one object a line, any other file is one document. Of folders,
- *   what is hidden, in `node_modules` or no UTF-8 text is skipped, and the group's report says so
- * @throws {ConfigError} naming every input that matches no file, text that cannot be read, or a tokenizer that makes ids which
- *   the model does not have
- * @throws {ConfigError} if there is less text than one sample, naming the files and how many tokens they have
+ * @param inputs files, folders or patterns; `.jsonl` files hold one object a line, any other file is one document. In folders,
+ * hidden files, `node_modules` and files that are not UTF-8 text are skipped, and the group's report names them
+ * @throws {ConfigError} naming every input that matches no file, text that cannot be read, or a tokenizer with ids that the model
+ * does not have
+ * @throws {ConfigError} if there is less text than one sample, naming the files and the number of their tokens
  * @throws {ArgumentError} if the batch cannot be divided among the ranks that read other samples
  * @throws {UnsupportedError} if an axis of the run is to divide the positions of samples
  * @example
@@ -210,7 +209,7 @@ export async function textData(
   if (isLoaded && tokenizer.eosNote !== undefined && group.rank === 0) group.report(tokenizer.eosNote);
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${patterns.join(", ")}`);
-  // One rank of each host reads the text to know it; the others are told.
+  // One rank of each host reads the text for its fingerprint, and gives it to the others.
   const isFirst = group.rank % localWorldSize === 0;
   const own = await group.together("read the text", () => {
     if (!isFirst) return undefined;
@@ -222,7 +221,7 @@ export async function textData(
     : own !== undefined && "build" in own
     ? own
     : tokenCache(source, tokenizer, cache, text);
-  // Rank 0 first: hosts that share the folder find its file then.
+  // Rank 0 tokenizes first: hosts that share the folder then find its file.
   for (let first = 0; first < group.size && kept !== undefined; first += localWorldSize) {
     await group.together("tokenize the text", async () => {
       if (group.rank !== first || kept.exists()) return;

@@ -1,45 +1,44 @@
 /**
- * How long a step takes at a stated speed of compute and of communication: the calls of a dry run laid beside the operations
- * between them.
+ * Prediction of a step's time from stated speeds of computation and communication, and from the calls and operations of a dry
+ * run.
  *
- * Note [What is taken to overlap]
- * Compute is one line, communication another, and each does one thing at a time, as on a device with streams:
- * - a unit is gathered while the one before computes, not earlier, for its memory is not there yet;
- * - gradients are reduced when the backward has left their unit, while others compute;
- * - sums that the step reads (loss, gradient norm) and messages stop compute until they are done.
+ * Note [Overlap] Computation is one queue, communication another, and each does one thing at a time, as on a device with streams:
+ * - a unit is gathered while the unit before it computes, and not earlier, as its memory is not free;
+ * - a unit's gradients are reduced after its backward, while other units compute;
+ * - sums that the step reads (loss, gradient norm) and messages stop computation until they are done.
  *
  * @module
  */
 import type { CollectiveUse, DryRun } from "./dry_run.ts";
 
-/** Stated speeds of one rank. */
+/** Speeds of one rank. */
 export interface Speeds {
-  /** Floating-point operations a second. */
+  /** Floating-point operations per second. */
   readonly flops: number;
-  /** Bytes a second that it receives from other hosts. */
+  /** Bytes per second that it receives from other hosts. */
   readonly bandwidth: number;
-  /** Bytes a second that it receives from ranks of its host. */
+  /** Bytes per second that it receives from ranks of its host. */
   readonly hostBandwidth: number;
 }
 
-/** How long a step takes, in seconds. */
+/** Times of a step, in seconds. */
 export interface StepTime {
-  /** Time from the step's first call to its end. */
+  /** Time from the begin of the step to its end. */
   readonly step: number;
-  /** The part of the step in which something is computed. */
+  /** Time of all computation. */
   readonly compute: number;
-  /** All calls, one after another. */
+  /** Time of all calls. */
   readonly communication: number;
-  /** What of communication no compute hides: `step` is `compute` and this. */
+  /** Time of communication that no computation hides: `step` is `compute` plus this. */
   readonly exposed: number;
 }
 
-/** Predicts the time of a step; see Note [What is taken to overlap]. */
+/** Predicts the time of a step; see Note [Overlap]. */
 export function predictTime({ collectives, flops }: Pick<DryRun, "collectives" | "flops">, speeds: Speeds): StepTime {
   const secondsOf = ({ received, hosts }: CollectiveUse): number =>
     received / (hosts > 1 ? speeds.bandwidth : speeds.hostBandwidth);
   const gathers = collectives.filter(isGather);
-  /** When each gather is done, of those that have begun. */
+  /** The end of each gather that has begun. */
   const ends: number[] = [];
   const now = { compute: 0, communication: 0 };
   const communicate = (call: CollectiveUse, from: number): number =>
@@ -55,7 +54,7 @@ export function predictTime({ collectives, flops }: Pick<DryRun, "collectives" |
       const place = gathers.indexOf(call);
       const end = ends[place] ??= communicate(call, now.compute);
       now.compute = Math.max(now.compute, end);
-      // The next one begins when this one's unit begins to compute.
+      // The next gather begins when this one's unit begins to compute.
       const next = gathers[place + 1];
       if (next !== undefined) ends[place + 1] = communicate(next, now.compute);
     } else if (isReduction(call)) communicate(call, now.compute);
@@ -68,12 +67,12 @@ export function predictTime({ collectives, flops }: Pick<DryRun, "collectives" |
   return { step, compute, communication, exposed: step - compute };
 }
 
-/** Whether a unit computes with what the call brings. */
+/** True if a unit computes with the call's result. */
 function isGather({ kind, phase }: CollectiveUse): boolean {
   return (kind === "gather" || kind === "all-gather") && phase !== undefined;
 }
 
-/** Whether only the optimizer needs what the call brings. */
+/** True if only the optimizer needs the call's result. */
 function isReduction({ kind, phase }: CollectiveUse): boolean {
   return (kind === "reduce-scatter" || kind === "all-reduce") && phase === "backward";
 }

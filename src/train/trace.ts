@@ -1,5 +1,5 @@
 /**
- * What a trace gets of a run besides kernels and units: its file, steps, and calls of groups.
+ * Tracing of a run besides kernels and units: its file, steps, and calls of groups.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { processEnvironment } from "../runtime/env.ts";
 import { listDirectory, pathKind, removePath } from "../runtime/files.ts";
 import { type Span, type Trace, traceFileOf, type Track, UNFINISHED } from "../runtime/trace.ts";
 
-/** Tracks of calls that move tensors; the others are the host's. */
+/** Tracks of calls that move tensors; all others are on the host's track. */
 const TRACK_OF: Readonly<Partial<Record<CallKind, Track>>> = {
   gather: "gather",
   "all-gather": "gather",
@@ -29,7 +29,7 @@ export function openTrace(folder: string, trace: Trace, group: ProcessGroup): vo
   traceCalls(trace, group);
 }
 
-/** Removes what an earlier run of more ranks has left. */
+/** Removes the files of an earlier run of more ranks. */
 function removeOthers(folder: string, worldSize: number): void {
   if (pathKind(folder) !== "directory") return;
   const names = new Set(listDirectory(folder));
@@ -40,7 +40,7 @@ function removeOthers(folder: string, worldSize: number): void {
   }
 }
 
-/** A step lasts from its first call to that of the next one. */
+/** Traces calls and steps; a step lasts from its first call to the first call of the next step. */
 function traceCalls(trace: Trace, group: ProcessGroup): void {
   const spans = new Map<Call, Span>();
   let step: { readonly number: number; readonly span: Span } | undefined;
@@ -55,7 +55,7 @@ function traceCalls(trace: Trace, group: ProcessGroup): void {
     const facts = { kind, unit, ...when, step: call.step, bytes: byteLengthOf(call), sequence, group: name };
     spans.set(call, trace.begin(track ?? "host", "collective", `${kind} ${unit}`, facts));
     trace.within = track;
-    // Of a rank that is killed in the call, the trace ends with it.
+    // If a rank is killed in the call, its trace ends with this call.
     trace.flush();
   }, (call) => {
     trace.within = undefined;

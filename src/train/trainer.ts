@@ -1,10 +1,8 @@
 /**
- * A training run, readable from top to bottom: open, resume, step, save, export, sample. The only awaits of the loop are for
- * data and checkpoints.
+ * The training loop, readable from top to bottom: open, resume, step, save, export, sample. It awaits only data and checkpoints.
  *
  * @module
  */
-import * as z from "zod";
 import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
 import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { requireSavable } from "../checkpoint/state_dict/savable.ts";
@@ -12,12 +10,12 @@ import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import { openFilePool } from "../device/state_pool.ts";
-import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import type { Logger } from "../runtime/log.ts";
 import { runtime } from "../runtime/processes.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
+import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
 import {
   requireData,
@@ -35,89 +33,33 @@ import { generate } from "./generate.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
-import { Progress, type ProgressOutput } from "./progress.ts";
+import { Progress } from "./progress.ts";
 import { launch, type Run } from "./run.ts";
+import { parseSavedState } from "./saved_state.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
 import { type TextData, textData } from "./text_data.ts";
+import { trackersOf } from "./trackers.ts";
+import type { FinishedModel, TrainerOptions, TrainResult } from "./trainer_options.ts";
 
-/** What a run is given besides its configuration. */
-export interface TrainerOptions {
-  /** The model to train from scratch, as a Hugging Face config. @default the one in `config.model` */
-  readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
-  /** Takes what is worth knowing. */
-  readonly log: Logger;
-  /** Where steps are shown. */
-  readonly output: ProgressOutput;
-  /**
-   * Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. If it gives
-   * `"stop"` on any rank, all ranks stop after this step, with a checkpoint, as they do after a signal.
-   */
-  readonly onStep?:
-    | ((metrics: StepMetrics, context: StepContext) => void | "stop" | Promise<void | "stop">)
-    | undefined;
-}
-
-/** What a sample goes on from. */
 interface SamplePrompt {
   readonly text: string;
   readonly ids: readonly number[];
 }
 
-/** What ranks tell each other between steps. */
+/** Facts that ranks exchange between steps. */
 interface RankNews {
   readonly signal: StopSignal | undefined;
-  /** Whether `onStep` asked to stop. */
+  /** True if `onStep` asked to stop. */
   readonly stops: boolean;
-  /** Whether nothing is being saved. */
+  /** True if no save is under way. */
   readonly isIdle: boolean;
 }
 
-/** How a run ended. */
-export interface TrainResult {
-  /** Steps taken in all. */
-  readonly step: number;
-  /** The last step's loss; NaN if none was taken. */
-  readonly loss: number;
-  /** What the trained model was made into; `undefined` if the run stopped before its last step. */
-  readonly finished: FinishedModel | undefined;
-  /** The signal that stopped the run. */
-  readonly signal: StopSignal | undefined;
-  /** Whether this is the rank that speaks for all. */
-  readonly isMain: boolean;
-}
-
-/** What a run makes of its model. */
-export interface FinishedModel {
-  /** The Hugging Face folder that was written. */
-  readonly folder: string;
-  /** A prompt with what the trained model went on with; undefined where `sampleTokens` is 0. */
-  readonly sample: string | undefined;
-}
-
-/** What goes into a checkpoint besides weights and optimizer: all else follows from the step. */
-const stateSchema = z.strictObject({
-  settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
-  data: z.strictObject({
-    cursor: z.int(),
-    step: z.int().optional(),
-    seed: z.int(),
-    sequenceLength: z.int(),
-    dataset: z.string(),
-  }),
-  scaler: z.strictObject({
-    scale: z.number(),
-    growthTracker: z.int(),
-    growthFactor: z.number(),
-    backoffFactor: z.number(),
-    growthInterval: z.int(),
-  }).optional(),
-});
-
 /**
- * Trains a causal language model as the configuration says, on the ranks that the environment says this process is one of.
+ * Trains a causal language model as the configuration says, on the ranks of the launch environment.
  *
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
@@ -125,10 +67,14 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
   requireThreads(config);
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
   await using run = await launch({ ...config, log: options.log, onStop });
+  const training = new Training(config, options, run);
   try {
-    return await new Training(config, options, run).train();
+    const result = await training.train();
+    await training.endTrackers("finished");
+    return result;
   } catch (error) {
     run.group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
+    await training.endTrackers("failed");
     throw error;
   }
 }
@@ -138,10 +84,12 @@ class Training {
   readonly #options: TrainerOptions;
   readonly #log: Logger;
   readonly #run: Run;
-  /** The step of the newest checkpoint of this run. */
+  /** Step of the newest checkpoint of this run. */
   #saved = 0;
   #step = 0;
   #loss = NaN;
+  /** Of rank 0. */
+  #trackers: readonly Tracker[] = [];
 
   constructor(config: RunConfig, options: TrainerOptions, run: Run) {
     this.#config = config;
@@ -178,19 +126,28 @@ class Training {
     const note = (text: string): void => this.#log.once().info(text);
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
-    requireSavable(model, group); // now, and not when it is trained
+    requireSavable(model, group); // before training, and not after it
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const { maxGradNorm } = config;
     const context: StepContext = { device, group, data: dataRanks, model, optimizer, maxGradNorm, scaler, graph };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
+    this.#trackers = await group.together(
+      "open the trackers",
+      async () => group.rank === 0 ? trackersOf(config, this.#step, this.#log) : [],
+    );
     using saver = new CheckpointSaver(context, config, this.#log);
     const signal = await this.#loop(context, data, heldOut, saver, () => folder?.begin());
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
     return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
+  }
+
+  /** Delivers what trackers have not yet. Never throws. */
+  async endTrackers(outcome: "finished" | "failed"): Promise<void> {
+    await Promise.all(this.#trackers.map((tracker) => tracker.finish(outcome)));
   }
 
   #tellBytes({ vocabSize }: CausalLm): void {
@@ -237,16 +194,12 @@ class Training {
     const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
-    const parsed = stateSchema.safeParse(state);
-    if (!parsed.success) {
-      const problem = z.prettifyError(parsed.error);
-      throw new CheckpointError(path, `its training state is not one of this trainer: ${problem}`);
-    }
+    const saved = parseSavedState(state, path);
     for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
-    await this.#run.group.together("restore the data's place", () => loader.restore({ ...parsed.data.data, step }));
-    if (parsed.data.scaler !== undefined) context.scaler?.restore(parsed.data.scaler);
+    await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
+    if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
     for (const [key, now] of Object.entries(this.#settings())) {
-      const before = parsed.data.settings[key];
+      const before = saved.settings[key];
       const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
@@ -258,7 +211,7 @@ class Training {
     log.info(`Resumed '${path}' at step ${step}`);
   }
 
-  /** What another global batch means for the steps to come. */
+  /** The effect of a changed global batch on the coming steps, for the log. */
   #otherBatch(step: number, cursor: number): string {
     const { globalBatch, steps } = this.#config;
     const all = cursor + Math.max(0, steps - step) * globalBatch;
@@ -268,7 +221,7 @@ class Training {
       `counted on as before; ${countOf(all, "sample")} will have been taken by step ${steps}`;
   }
 
-  /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */
+  /** Trains until the last step, or until a stop; returns the signal, if one was the cause. */
   async #loop(
     context: StepContext,
     loader: DataLoader,
@@ -296,12 +249,13 @@ class Training {
       const evaluation = isDue && heldOut !== undefined ? await evaluate(this.#run, context.model, heldOut) : undefined;
       const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };
       metrics?.write(line);
+      for (const tracker of this.#trackers) tracker.log(line.step, scalarsOf({ ...line }));
       progress?.step(line, seconds);
       const wish = await this.#options.onStep?.(line, context);
       ({ signal, stops } = await this.#betweenSteps(stop, saver, wish === "stop"));
       if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader, saver);
     }
-    // The last step's checkpoint is what more steps would go on from.
+    // More steps would later resume from the last step's checkpoint.
     const saves = saveEvery > 0 || this.#step < steps;
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
     await saver.finishPending();
@@ -314,7 +268,7 @@ class Training {
     return signal;
   }
 
-  /** One step and what is told of it, with the seconds that it took. */
+  /** Takes one step; returns its metrics, and the seconds that it took. */
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
     const started = performance.now();
     const batch = await loader.next();
@@ -340,7 +294,10 @@ class Training {
     return { line, seconds };
   }
 
-  /** Tells a checkpoint that is there on all ranks; gives what any rank was told or wishes, the same on all ranks. */
+  /**
+   * Reports a checkpoint that is complete on all ranks. Returns the first signal or wish to stop of any rank, the same on all
+   * ranks.
+   */
   async #betweenSteps(
     stop: StopRequest,
     saver: CheckpointSaver,
@@ -363,19 +320,19 @@ class Training {
     this.#saved = this.#step;
   }
 
-  /** What decides the steps to come, besides weights, data and the optimizer's groups. */
+  /** Settings that decide the coming steps, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
     const { steps, globalBatch, maxGradNorm, precision } = this.#config;
     return { steps, globalBatch, maxGradNorm, precision };
   }
 
-  /** What a resume elsewhere should know of. */
+  /** Facts of the machine for a resume elsewhere. */
   #environment(): Record<string, string> {
     const { name, version } = runtime();
     return { runtime: name, runtimeVersion: version };
   }
 
-  /** What the sample goes on from, where there is to be one. Refused before training if it leaves the sample no position. */
+  /** Prompt of the sample, if there is to be one. Refused before training if it leaves no position for the sample. */
   async #openPrompt(model: CausalLm, data: TextData): Promise<SamplePrompt | undefined> {
     if (this.#config.sampleTokens === 0) return undefined;
     const { prompt: text = await data.beginning(model.maxPositions >> 1) } = this.#config;

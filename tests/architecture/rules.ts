@@ -46,6 +46,7 @@ const places: readonly Place[] = [
   { path: "src/ddp/", layer: 7, never: foreign },
   { path: "src/fsdp/", layer: 7, never: foreign },
   { path: "src/models/", layer: 8, never: [...foreign, ...belowModels] },
+  { path: "src/trackers/", layer: 9, never: foreign },
   { path: "src/plans/", layer: 9, never: foreign },
   { path: "src/train/", layer: 10, never: foreign },
   { path: "src/launch/", layer: 10, never: foreign },

@@ -1,7 +1,10 @@
 /** Folders that one run writes in at a time: who is refused, and what a holder that was killed leaves. @module */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
+import process from "node:process";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { asyncSave, CheckpointStager, saveCheckpoint, saveHfDirectory } from "../../doors/checkpoint.ts";
 import { FileError } from "../../doors/errors.ts";
 import { launch, openModel } from "../../mod.ts";
@@ -64,6 +67,38 @@ for (const kind of ["kernel", "file"] as const) {
       assert.deepEqual(fs.readdirSync(out), [LOCK_FILE]);
     });
   }
+}
+
+for (const runtime of ["bun", "deno"] as const) {
+  test(`lockFolder() under ${runtime} refuses a folder whose lock file is another user's and may only be read`, async (context) => {
+    const program = programOf(runtime);
+    if (program === undefined) return context.skip(`${runtime} is not installed`);
+    using folder = temporaryDirectory();
+    const out = folder.file("a");
+    const lock = await lockFolder(out);
+    const args = [...runtime === "deno" ? ["run", "-A", "--no-check"] : [], fileURLToPath(SCRIPT), out];
+    // Root may write what others may only read, so another user tries in its place.
+    const isRoot = process.getuid?.() === 0;
+    const command = isRoot ? ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] : ["env"];
+    const env = { PATH: "/usr/bin:/bin", HOME: folder.path, DENO_DIR: folder.file("deno") };
+    const run = (...args: readonly string[]) => {
+      const [name = "", ...lead] = command;
+      return spawnSync(name, [...lead, ...args], { encoding: "utf8", input: "end\n", env });
+    };
+    const look = run("sh", "-c", 'test -x "$0" -a -r "$1"', program, fileURLToPath(SCRIPT));
+    if (look.status !== 0) return context.skip("needs setpriv, and another user who may read this folder");
+    const held = (): string => run(program, ...args).stdout;
+    for (const path of [folder.path, out]) fs.chmodSync(path, 0o777);
+    fs.chmodSync(`${out}/${LOCK_FILE}`, 0o444);
+    assert.match(
+      held(),
+      new RegExp(`^refused: Cannot write in '${out}': process ${process.pid} on host '.* is writing there`),
+    );
+    const left = fs.readFileSync(`${out}/${LOCK_FILE}`);
+    lock[Symbol.dispose]();
+    fs.writeFileSync(`${out}/${LOCK_FILE}`, left, { mode: 0o444 });
+    assert.equal(held(), "held\n", "what a holder of another user left blocks nobody");
+  });
 }
 
 test("lockFolder() leaves nothing when it is given up, and may be called again by its holder", async () => {

@@ -102,6 +102,19 @@ describe("a file in another one's place", () => {
       assert.ok(message.includes(`${model}/${file}`));
       if (file !== "config.json") assert.match(await refusal(() => openStored(model)), /a named pipe/);
     }
+    const beside = ["tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "config.json"];
+    for (const file of ["tokenizer.json", ...beside]) {
+      const tokenizer = folder.file(`beside ${file}`);
+      fs.cpSync("examples/data/tokenizer.json", `${tokenizer}/tokenizer.json`);
+      fs.rmSync(`${tokenizer}/${file}`, { force: true });
+      assert.equal(spawnSync("mkfifo", [`${tokenizer}/${file}`]).status, 0);
+      const message = await refusal(() => loadTokenizer(tokenizer));
+      assert.ok(message.includes(`${tokenizer}/${file}': it is a named pipe (FIFO), not a regular file`), message);
+    }
+    const model = copyOf("llama-odd", folder, "generation");
+    fs.rmSync(`${model}/generation_config.json`, { force: true });
+    assert.equal(spawnSync("mkfifo", [`${model}/generation_config.json`]).status, 0);
+    assert.match(await refusal(() => openModel(run, model)), /generation_config\.json': it is a named pipe/);
   });
 });
 

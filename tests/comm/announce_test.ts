@@ -33,7 +33,7 @@ test("announce() finds the first call that differs, whoever comes second, and na
     [{ phase: undefined }, /rank 1 calls gather 'layers\.7' \(64 bytes\)/],
     [{ dtype: float32 }, /rank 1 calls gather 'layers\.7' \(forward, float32, 64 elements, 256 bytes\)/],
     [{ count: 64 + 2 ** 32 }, /rank 1 calls gather 'layers\.7' \(forward, 4294967360 bytes\)/],
-    [{ detail: 1 }, /make the same call with different runs, root, operation or factor: rank 0, 1 calls gather/],
+    [{ detail: 1 }, /make the same call with different slices, root, operation or factor: rank 0, 1 calls gather/],
     [{ unit: `${"a".repeat(100)}b` }, /rank 1 calls gather 'a{92}…'/],
   ];
   for (const [difference, pattern] of differences) {

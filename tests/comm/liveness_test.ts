@@ -204,13 +204,12 @@ test("a run of the same name as a killed one starts anew", TIMEOUT, async () => 
 
 test("too little shared memory names bytes asked, free, and the container's option", TIMEOUT, async () => {
   using place = directory();
-  const text =
-    /Out of memory on .*: asked for 35184372\d+ bytes .*\d+ bytes are free\. Give a container more with '--shm-size'/;
+  const text = /Out of memory on .*: asked for 32768\.\d+ GiB .* are free\. Give a container more with '--shm-size'/;
   const [first, second] = errorsOf(await start(place.path, [[], []], { stagingBytes: 2 ** 45 }).ends);
   assert.match(first ?? "", new RegExp(`^OutOfMemoryError: ${text.source}`));
   assert.match(second ?? "", new RegExp(`^CollectiveError: .*rank 0 failed: OutOfMemoryError: ${text.source}`));
   for (const error of errorsOf(await start(place.path, [["window"], ["window"]]).ends)) {
-    assert.match(error, /OutOfMemoryError: .*asked for 17592186044416 bytes.*window 'embedding'.*--shm-size/);
+    assert.match(error, /OutOfMemoryError: .*asked for 16384\.00 GiB.*window 'embedding'.*--shm-size/);
   }
   assert.deepEqual(place.files(), []);
 });

@@ -212,7 +212,7 @@ test("configHelp() shows name, type, default and description of every key by sec
   assert.match(help, /--precision <float32\|bfloat16> +Compute dtype \(default: float32\)/);
   assert.match(help, /--betas <number> \.\.\. +Adam's decay rates \(default: \[0\.9,0\.95\]\)/);
   assert.match(help, /--resume <auto\|int> +Step to go on from/);
-  assert.match(help, /--no-compile +Compile the model\n/);
+  assert.match(help, /--\[no-\]compile +Compile the model \(default: true\)\n/);
   assert.match(help, /--hidden-size <int> +Width \(default: 64\)/);
   assert.ok(help.split("\n").every((line) => line.length <= 100));
 });

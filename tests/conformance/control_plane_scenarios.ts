@@ -123,6 +123,11 @@ export const CONTROL_SCENARIOS: Scenarios = {
     );
     await failsWith(() => group.together("load", load), own);
     await failsWith(() => group.together("load", () => Promise.resolve().then(load)), own);
+    const text = `"row 7"\n{"note":"+"}`;
+    const fails = (): void => {
+      if (group.rank === last) throw new RangeError(text);
+    };
+    assert.throws(() => group.agree("load", fails), (error: Error) => error.message.endsWith(text));
     // It is no abort: the ranks may go on together.
     assert.deepEqual(group.sum([1], "after"), [group.size]);
   },
@@ -187,7 +192,7 @@ export const CONTROL_SCENARIOS_OF_SEVERAL: Scenarios = {
         group.allReduce(ptr, 16, float32, { unit: "norm", scale }).wait();
         group.barrier("never");
       },
-      /same call with different runs, root, operation or factor: rank 0, .* calls all-reduce 'norm'/,
+      /same call with different slices, root, operation or factor: rank 0, .* calls all-reduce 'norm'/,
     ),
 
   "calls that wait for nobody are compared as well": (rank) =>

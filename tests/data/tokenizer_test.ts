@@ -126,8 +126,9 @@ test("loadTokenizer() refuses what is no tokenizer", async () => {
       return true;
     });
   };
-  await refused("{", /Expected JSON/);
-  await refused("[]", /Expected a JSON object, got \[\]/);
+  await refused("{", /The file must be JSON: /);
+  await refused("[]", /The file must be a JSON object, got \[\]/);
+  await refused('{"model": {"type": "BPE", "type": "Unigram"}}', /The file must have each key once, got "type" twice/);
   await refused("{}", /model: expected an object, got nothing/);
   const message = /model\.type: expected BPE, Unigram, WordLevel, WordPiece, got "Telepathy"/;
   await refused(JSON.stringify({ ...TINY, model: { type: "Telepathy" } }), message);

@@ -106,12 +106,12 @@ test("Allocator: running out names bytes asked, in use, the largest owners and f
     assert.deepEqual([error.asked, error.inUse, error.capacity], [256, 10240, 10240]);
     assert.match(
       error.message,
-      /on cpu:0: asked for 256 bytes with 10240 of 10240 in use\. Largest owners: weights: 7168, activations: 3072\./,
+      /on cpu:0: asked for 256 bytes with 10\.0 KiB of 10\.0 KiB in use\. Largest owners: weights: 7\.0 KiB, activations: 3\.0 KiB\./,
     );
     return true;
   });
   for (const ptr of blocks.filter((_, i) => i % 2 === 0)) allocator.free(ptr);
-  assert.throws(() => allocator.allocate(2048, "more"), /the largest free block has 1024/);
+  assert.throws(() => allocator.allocate(2048, "more"), /the largest free block has 1\.0 KiB/);
   assert.deepEqual(allocator.owners(1), [{ owner: "weights", bytes: 3072 }]);
 });
 

@@ -18,7 +18,7 @@ test(
     assert.equal(code, 1, stderr);
     assert.match(
       stderr,
-      /fullyshard: ranks 0, 1 failed: OutOfMemoryError: Out of memory on cpu:0: asked for \d+ bytes with 0 of \d+ in use\. The model of \d+ parameters does not fit 2 ranks: .* at once \(optimizer \d+, .*\); 4 ranks would be enough/,
+      /fullyshard: ranks 0, 1 failed: OutOfMemoryError: Out of memory on cpu:0: asked for [\d.]+ GiB with 0 bytes of [\d.]+ [MG]iB in use\. The model of \d+ parameters does not fit 2 ranks: a rank needs [\d.]+ GiB at once \(optimizer [\d.]+ [MG]iB, .*\); 4 ranks would be enough/,
     );
     assert.doesNotMatch(stdout + stderr, /step|Tokeni[sz]ing/);
   },
@@ -32,26 +32,44 @@ test("a model that does not fit --memory-bytes is told how many ranks would do",
   assert.match(stderr, /The model of \d+ parameters does not fit 1 rank.*; \d+ ranks would be enough/);
 });
 
+test("a batch that does not fit is told once, with the parts that would, and these do", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const flags = flagsIn(folder, "--memory-bytes", String(2 ** 24), "--global-batch", "1024", "--steps", "1");
+  const { code, stdout, stderr } = await run(flags);
+  assert.equal(code, 1, stderr);
+  const advice = /; '--micro-batches (\d+)', (\d+) samples? at once, needs [\d.]+ MiB$/m.exec(stderr);
+  assert.ok(advice !== null, stderr);
+  assert.equal(stderr.split("--micro-batches").length, 2, stderr);
+  assert.match(stderr, /^fullyshard: ranks 0, 1 failed: OutOfMemoryError: .*no number of ranks is enough/m);
+  assert.doesNotMatch(stderr, /\d{5} (?!parameters)/, "bytes are told in MiB");
+  const [, parts = "", samples] = advice;
+  assert.equal(Number(parts) * Number(samples), 512);
+  assert.doesNotMatch(stdout, /step/);
+  const followed = await run([...flags, "--micro-batches", parts]);
+  assert.equal(followed.code, 0, followed.stderr);
+});
+
 test("memory that runs out names bytes asked, in use and the largest owners", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { code, stderr } = await run([...flagsIn(folder, "--steps", "9"), "fault=1:3:allocate"]);
   assert.equal(code, 1, stderr);
   assert.match(
     stderr,
-    /fullyshard: rank 1 \(pid \d+\) failed first: OutOfMemoryError: Out of memory on cpu:0: asked for 1099511627776 bytes with \d+ of \d+ in use\. Largest owners: .*optimizer exp_avg: \d+/,
+    /fullyshard: rank 1 \(pid \d+\) failed first: OutOfMemoryError: Out of memory on cpu:0: asked for 1024\.00 GiB with [\d.]+ [KMG]iB of [\d.]+ [MG]iB in use\. Largest owners: .*optimizer exp_avg: [\d.]+ [KM]iB.*\. Use a smaller batch, in the trainer \'--micro-batches\', a shorter sequence, or more ranks/,
   );
   assert.match(stderr, /fullyshard: rank 0 ended because of it/);
 });
 
 const tooSmall =
-  /fullyshard: rank 0 \(pid \d+\) failed first: OutOfMemoryError: Out of memory on (\S+): asked for (\d+) bytes with \d+ of \d+ in use\..* (\d+) bytes are free\..*'--shm-size'/;
+  /fullyshard: rank 0 \(pid \d+\) failed first: OutOfMemoryError: Out of memory on (\S+): asked for ([\d.]+) ([KMG]iB) with [\d.]+ (?:bytes|[KMG]iB) of [\d.]+ [KMG]iB in use\..* [\d.]+ (?:bytes|[KMG]iB) are free\..*'--shm-size'/;
 
 test("too little shared memory is told with bytes asked, free and the container's flag", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { code, stderr } = await run(flagsIn(folder, "--staging-bytes", String(2 ** 46)));
   assert.equal(code, 1, stderr);
   assert.match(stderr, tooSmall);
-  assert.ok(Number(tooSmall.exec(stderr)?.[2]) >= 2 ** 46);
+  const [, , asked, unit] = tooSmall.exec(stderr) ?? [];
+  assert.ok(Number(asked) >= 2 ** 16 && unit === "GiB", stderr);
   assert.match(stderr, /fullyshard: rank 1 ended because of it/);
 });
 

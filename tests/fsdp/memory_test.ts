@@ -5,6 +5,7 @@ import { openDevice } from "../../doors/device.ts";
 import { OutOfMemoryError } from "../../doors/errors.ts";
 import type { RunConfig } from "../../doors/config.ts";
 import { estimateStep, planModel } from "../../src/train/setup.ts";
+import { formatBytes } from "../../src/words.ts";
 import { pairwise } from "../../scripts/parity/axes.ts";
 import { shareOf, usualFirst } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
@@ -110,18 +111,48 @@ describe("planModel()", () => {
     const before = device.allocator.stats;
     const config = await runConfig({ sequenceLength: 16, globalBatch: 1 });
     const error = await refusal(planModel({ device, group, localWorldSize: group.size }, config, example));
-    const text =
-      /asked for (\d+) bytes with 0 of (\d+) in use\. The model of 79\d{5} parameters does not fit 1 rank: a rank needs (\d+) bytes at once \((.*)\); (\d+) ranks would be enough/;
-    const [, asked, capacity, peak, terms = "", enough] = text.exec(error.message) ?? assert.fail(error.message);
     assert.deepEqual(device.allocator.stats, before, "not a byte was asked of the allocator");
-    assert.ok(Number(asked) >= Number(peak) && Number(peak) > Number(capacity));
-    const bytes = terms.split(", ").map((term) => Number(/ (\d+)$/.exec(term)?.[1]));
-    assert.equal(bytes.reduce((sum, term) => sum + term, 0), Number(peak));
-    assert.deepEqual(bytes, bytes.toSorted((a, b) => b - a), "what is most comes first");
+    const needed = await estimateStep(config, example, { device, worldSize: 1 });
+    const terms = Object.entries(needed.terms).filter(([, bytes]) => bytes > 0).sort(([, a], [, b]) => b - a);
+    const most = terms.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ");
+    assert.deepEqual([error.asked, error.inUse, error.capacity], [needed.highest, 0, before.capacity]);
+    assert.ok(needed.highest >= needed.peakBytes && needed.peakBytes > before.capacity);
+    const text =
+      /^Out of memory on cpu:0: (asked .*)\. The model of 79\d{5} parameters (.*); (\d+) ranks would be enough$/;
+    const [, asked, fits, enough] = text.exec(error.message) ?? assert.fail(error.message);
+    assert.equal(
+      asked,
+      `asked for ${formatBytes(needed.highest)} with 0 bytes of ${formatBytes(before.capacity)} in use`,
+    );
+    assert.equal(fits, `does not fit 1 rank: a rank needs ${formatBytes(needed.peakBytes)} at once (${most})`);
     const highest = async (worldSize: number): Promise<number> =>
       (await estimateStep({ ...config, globalBatch: worldSize }, example, { device, worldSize })).highest;
     assert.ok(await highest(Number(enough)) <= before.capacity);
     assert.ok(await highest(Number(enough) / 2) > before.capacity, "half as many are not");
+  });
+
+  it("says in how many parts a batch would fit, or what the smallest part needs", async () => {
+    const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 28 });
+    const { group } = await openRank(device);
+    const config = await runConfig({ sequenceLength: 64, globalBatch: 48 });
+    const plan = async (part: Partial<RunConfig> = {}, on = { device, group }): Promise<OutOfMemoryError> =>
+      await refusal(planModel({ ...on, localWorldSize: group.size }, { ...config, ...part }, example));
+    const { message, capacity } = await plan();
+    const text = /; '--micro-batches (\d+)', (\d+) samples? at once, needs (.*)$/;
+    const [, parts, samples, needs] = text.exec(message) ?? assert.fail(message);
+    assert.equal(Number(parts) * Number(samples), 48);
+    const highest = async (microBatches: number): Promise<number> =>
+      (await estimateStep({ ...config, microBatches }, example, { device, worldSize: 1 })).highest;
+    const enough = await highest(Number(parts));
+    assert.ok(enough <= capacity);
+    assert.equal(needs, formatBytes(enough));
+    const fewer = [2, 3, 4, 6, 8, 12, 16, 24].filter((count) => count < Number(parts)).at(-1);
+    assert.ok(fewer !== undefined && await highest(fewer) > capacity, "fewer parts are not");
+    const small = await openRank(await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 26 }));
+    const whole = await plan({ globalBatch: 4, microBatches: 4 }, small);
+    assert.doesNotMatch(whole.message, /micro-batches/);
+    const least = await plan({ globalBatch: 4, microBatches: 2 }, small);
+    assert.match(least.message, /; '--micro-batches 4', one sample at once, would still need [\d.]+ MiB$/);
   });
 
   it("says when ranks do not help", async () => {

@@ -76,12 +76,14 @@ for (const dtype of DTYPES) {
       for (const [layout, t, nd] of layouts) {
         for (const dims of subsets(shape.length)) {
           for (const keep of [false, true]) {
+            // An empty list stands for all dims, as in PyTorch.
+            const meant = dims.length === 0 ? undefined : dims;
             const label = `[${shape.join()}] over [${dims.join()}], ${layout}, ${keep}`;
             using _inner = scope();
-            equal(t.sum(dims, keep), reduce(nd, dims, keep, sum), dtype, `sum of ${label}`);
-            equal(t.mean(dims, keep), reduce(nd, dims, keep, (v) => sum(v) / v.length), dtype, `mean of ${label}`);
-            equal(t.max(dims, keep), reduce(nd, dims, keep, (v) => Math.max(...v)), dtype, `max of ${label}`);
-            equal(t.min(dims, keep), reduce(nd, dims, keep, (v) => Math.min(...v)), dtype, `min of ${label}`);
+            equal(t.sum(dims, keep), reduce(nd, meant, keep, sum), dtype, `sum of ${label}`);
+            equal(t.mean(dims, keep), reduce(nd, meant, keep, (v) => sum(v) / v.length), dtype, `mean of ${label}`);
+            equal(t.max(dims, keep), reduce(nd, meant, keep, (v) => Math.max(...v)), dtype, `max of ${label}`);
+            equal(t.min(dims, keep), reduce(nd, meant, keep, (v) => Math.min(...v)), dtype, `min of ${label}`);
           }
         }
       }

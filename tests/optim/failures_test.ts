@@ -1,6 +1,7 @@
 /** Steps, norms and clips whose memory runs out: nothing has changed, and the same call goes well afterwards. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { tmpdir } from "node:os";
+import { after, describe, it } from "node:test";
 import {
   AdamW,
   bfloat16,
@@ -14,7 +15,8 @@ import {
   SGD,
 } from "../../mod.ts";
 import { openProcessGroup } from "../../doors/comm.ts";
-import { openDevice } from "../../doors/device.ts";
+import { openDevice, openFilePool, type StatePool } from "../../doors/device.ts";
+import { FileError } from "../../doors/errors.ts";
 import { initializeParameters, type Optimizer } from "../../doors/nn.ts";
 import type { Allocator } from "../../src/device/allocator.ts";
 import { input, Stack } from "../fsdp/modules.ts";
@@ -25,12 +27,15 @@ import { ownedValues } from "../support/owned.ts";
 const WIDTH = 20;
 const device = await openDevice("cpu");
 const group = await openProcessGroup({ device });
+const optimizerStates = await openFilePool(tmpdir());
+after(() => optimizerStates[Symbol.dispose]());
 
-const KINDS = ["plain", "replicated", "sharded", "offloaded in part"] as const;
+const KINDS = ["plain", "replicated", "sharded", "offloaded in part", "states in a file"] as const;
 const CALLS = ["AdamW", "SGD", "clip", "clip with a scaler"] as const;
 
 function allocators(): readonly Allocator[] {
-  return [device.allocator, ...device.offload.stats === undefined ? [] : [device.offload.device.allocator]];
+  const pool = optimizerStates.allocator;
+  return [device.allocator, pool, ...device.offload.stats === undefined ? [] : [device.offload.device.allocator]];
 }
 
 function bytesInUse(): string {
@@ -62,6 +67,11 @@ function build(kind: typeof KINDS[number]): Stack {
         precision: { ...precision, outputDtype: float32 },
         offloadPolicy: cpuOffloadPolicy(),
       });
+      break;
+    case "states in a file":
+      for (const module of [...model.layers, model]) {
+        fullyShard(module, { mesh: group, offloadPolicy: cpuOffloadPolicy({ optimizerStates }) });
+      }
   }
   initializeParameters(model, 5);
   return model;
@@ -119,7 +129,7 @@ function failEach(kind: typeof KINDS[number], call: typeof CALLS[number], faults
       hasFailed = true;
       if (valuesOf(model) !== before) faults.push(`${place}, ${error}: values have changed`);
       // States for which there was memory stay for the next step.
-      if (bytesInUse() !== inUse && !error.includes("optimizer records")) {
+      if (bytesInUse() !== inUse && !/optimizer (records|\w+ in an update)/.test(error)) {
         faults.push(`${place}, ${error}: ${bytesInUse()} bytes in use and not ${inUse}`);
       }
       action();
@@ -138,5 +148,67 @@ describe("an optimizer whose memory runs out", () => {
         assert.deepEqual(faults, []);
       });
     }
+  }
+});
+
+/** Some steps with states in a pool, one of whose reads or writes fails: gives what a step says, and the values before and after. */
+function failPool(call: "copyIn" | "copyOut", place: number, length: number) {
+  let [count, isOver] = [0, true];
+  const failing = (name: typeof call): void => {
+    if (name !== call || isOver || count++ !== place) return;
+    throw new FileError(optimizerStates.name, call, "the disk is full (injected)", "ENOSPC");
+  };
+  const pool: StatePool = {
+    name: optimizerStates.name,
+    allocator: optimizerStates.allocator,
+    copyIn: (ptr, src) => (failing("copyIn"), optimizerStates.copyIn(ptr, src)),
+    copyOut: (dst, ptr) => (failing("copyOut"), optimizerStates.copyOut(dst, ptr)),
+    [Symbol.dispose]: () => {},
+  };
+  const model = new Stack(device, WIDTH, 2);
+  for (const module of [...model.layers, model]) {
+    fullyShard(module, { mesh: group, offloadPolicy: cpuOffloadPolicy({ optimizerStates: pool }) });
+  }
+  initializeParameters(model, 5);
+  const optimizer = new AdamW(model.parameters(), { learningRate: 0.1 });
+  const said: string[] = [];
+  const values = [valuesOf(model)];
+  for (let step = 0; step < length; step++) {
+    {
+      using _frame = scope();
+      optimizer.zeroGrad();
+      model.call(input(device, `x ${step}`, 3, WIDTH)).sum().backward();
+    }
+    isOver = step !== 1;
+    said.push(messageOf(() => optimizer.step()));
+    isOver = true;
+    values.push(valuesOf(model));
+    if (said.at(-1) === "") continue;
+    said.push(messageOf(() => optimizer.step()), messageOf(() => [...optimizer.stateViews()]));
+    values.push(valuesOf(model));
+  }
+  optimizer.dispose();
+  return { said, values };
+}
+
+describe("an optimizer whose states rest in a file", () => {
+  it("takes a step again that failed before anything was updated", () => {
+    const { said, values } = failPool("copyOut", 0, 3);
+    assert.match(said[1] ?? "", /the disk is full/);
+    assert.deepEqual(said.slice(2), ["", "", ""]);
+    assert.equal(values[2], values[1]);
+    assert.equal(values.at(-1), failPool("copyOut", -1, 3).values.at(-1));
+  });
+
+  for (const [call, place] of [["copyOut", 2], ["copyIn", 0], ["copyIn", 1], ["copyIn", 3]] as const) {
+    it(`takes no step, and gives no states, after one that failed half-way: ${call} ${place}`, () => {
+      const { said, values } = failPool(call, place, 2);
+      assert.match(said[1] ?? "", /the disk is full/);
+      const why = "the step before failed when some parameters were updated and others were not; build model and " +
+        "optimizer anew, and load the last checkpoint";
+      assert.equal(said[2], `ArgumentError: Cannot take an optimizer step: ${why}`);
+      assert.equal(said[3], `ArgumentError: Cannot save or load the states of an optimizer: ${why}`);
+      assert.equal(values[3], values[2]);
+    });
   }
 });

@@ -6,4 +6,6 @@ import { SIZES } from "./plan_ranks.ts";
 await using run = await launch({ backend: "shm", cpuMath: "wasm", stagingBytes: 2 ** 20, joinTimeoutSeconds: 60 });
 const model = await openModel(run, SIZES, { fsdpPlan: "auto", mesh: run.hybridMesh });
 const [root] = describeSharding(model).units;
-process.stdout.write(`${root?.world} share, ${root?.replicas} copies, ${run.hybridMesh.axis("shard").worldRanks}\n`);
+process.stdout.write(
+  `${root?.worldSize} share, ${root?.replicas} copies, ${run.hybridMesh.axis("shard").worldRanks}\n`,
+);

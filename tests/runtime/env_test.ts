@@ -112,18 +112,18 @@ describe("environmentFrom()", () => {
   it("reads text, numbers and flags; an empty value is none", () => {
     const some = read({ VIRTUAL_ENV: "/venv", OMP_NUM_THREADS: "2", FULLYSHARD_TIMEOUT_SECONDS: "1.5", CI: "1" });
     assert.equal(some.text("VIRTUAL_ENV"), "/venv");
-    assert.equal(some.whole("OMP_NUM_THREADS"), 2);
+    assert.equal(some.integer("OMP_NUM_THREADS"), 2);
     assert.equal(some.seconds("FULLYSHARD_TIMEOUT_SECONDS"), 1.5);
     assert.equal(some.flag("CI"), true);
     const none = read({ VIRTUAL_ENV: "", OMP_NUM_THREADS: "", CI: "" });
     assert.equal(none.text("VIRTUAL_ENV"), undefined);
-    assert.equal(none.whole("OMP_NUM_THREADS"), undefined);
+    assert.equal(none.integer("OMP_NUM_THREADS"), undefined);
     assert.equal(none.seconds("FULLYSHARD_TIMEOUT_SECONDS"), undefined);
     assert.equal(none.flag("CI"), false);
   });
 
   it("names the variable whose value is wrong", () => {
-    assert.throws(() => read({ OMP_NUM_THREADS: "many" }).whole("OMP_NUM_THREADS"), {
+    assert.throws(() => read({ OMP_NUM_THREADS: "many" }).integer("OMP_NUM_THREADS"), {
       name: "ConfigError",
       message: /OMP_NUM_THREADS: expected a whole number from 0, got "many"/,
     });

@@ -16,7 +16,7 @@ const keys = [
     "strategy",
     "fsdp-plan",
     "mesh",
-    "no-reshard-after-forward",
+    "reshard-after-forward",
     "backward-prefetch",
     "forward-prefetch",
     "cpu-offload",
@@ -39,6 +39,8 @@ const keys = [
     "state-dict-type",
     "eval-every",
     "log-every",
+    "report-to",
+    "run-name",
     "sample-tokens",
     "trace",
     "prompt",
@@ -48,7 +50,7 @@ const keys = [
 
 test("configHelp() lists every key of a training run, each with a description", async () => {
   const help = await configHelp(TRAIN_SECTIONS, "train.ts [flags]");
-  assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map((match) => match[1]), keys);
+  assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--(?:\[no-\])?([\w-]+)/gm)].map((match) => match[1]), keys);
   assert.deepEqual(
     [...help.matchAll(/^(\w+):$/gm)].map((match) => match[1]),
     ["data", "model", "parallelism", "accelerate", "host", "training", "output", "general"],

@@ -15,7 +15,7 @@ test("a training script shows its help", TIMEOUT, async () => {
   assert.match(stdout, /^FULLYSHARD_LOG: least level that is logged: debug, info \(the default\), warn/m);
   assert.match(
     stdout,
-    /--no-reshard-after-forward +Keep a block's parameters from forward to\n +backward \(faster, more memory\)\n/,
+    /--\[no-\]reshard-after-forward +Free a block's parameters after its forward,\n +and gather them again in the backward \(less/,
   );
 });
 

@@ -38,11 +38,11 @@ export function explainWrapped({ missing, unexpected }: Unmatched): string | und
   if (wanted === undefined || unexpected.length === 0) return undefined;
   const stripped = new Map(unexpected.map((name) => [strip(name), name]));
   const rule = missing.slice(0, 8).map((name) => ruleFor(name, [...stripped.keys()])).filter((one) => one !== undefined)
-    .map((one) => ({ ...one, covered: missing.filter((name) => stripped.has(renamed(name, one) ?? "")) }))
+    .map((one) => ({ ...one, covered: missing.flatMap((name) => pairOf(name, one, stripped)) }))
     .sort((a, b) => b.covered.length - a.covered.length)[0];
-  if (rule === undefined || rule.covered.length < LEAST_SHARE * missing.length) return undefined;
-  const [first = wanted] = rule.covered;
-  const found = stripped.get(renamed(first, rule) ?? "") ?? "";
+  const [pair] = rule?.covered ?? [];
+  if (rule === undefined || pair === undefined || rule.covered.length < LEAST_SHARE * missing.length) return undefined;
+  const { name: first, found } = pair;
   const left = missing.length - rule.covered.length;
   const also = left === 0 ? "" : `; ${countOf(left, "other name")} of the model ${left === 1 ? "is" : "are"} missing`;
   return `Names must be as '${first}', got '${found}': ${describe(found, first, rule)}, in ${
@@ -58,8 +58,14 @@ interface Rule {
   readonly found: string;
 }
 
-function renamed(name: string, { expected, found }: Rule): string | undefined {
-  return name.startsWith(expected) ? found + name.slice(expected.length) : undefined;
+/** An expected name with the name that a file has in its place by a rule; nothing where it has none. */
+function pairOf(
+  name: string,
+  { expected, found: prefix }: Rule,
+  stripped: ReadonlyMap<string, string>,
+): readonly { readonly name: string; readonly found: string }[] {
+  const found = name.startsWith(expected) ? stripped.get(prefix + name.slice(expected.length)) : undefined;
+  return found === undefined ? [] : [{ name, found }];
 }
 
 /** The rule by which an expected name became one of those found, by the longest end that they share. */

@@ -1,35 +1,34 @@
 /**
- * The abort word of a world: set once, by the first rank that fails, with its reason.
+ * The abort words of a world: set once, by the first rank that fails, with its reason.
  *
  * @module
  */
 import { blockFor } from "../../runtime/clock.ts";
 
-// Its words: who set it, as rank plus 2 so that -1 has a number too; 0 while nobody has. Then the bytes of the text plus 1;
-// 0 while it is not filled in.
+// SETTER: world rank that set the area, plus 2 so that -1 has a number too; 0 while it is not set.
+// LENGTH: bytes of the text plus 1; 0 while the text is not filled in.
 const SETTER = 0;
 const LENGTH = 1;
-const LOSS = 2;
+const ABSENCE = 2;
 const TEXT = 8;
 const TEXT_WORDS = 1024;
-/** Words of the abort area. */
 export const ABORT_WORDS: number = TEXT + TEXT_WORDS;
 
-/** How long a rank that sets the area may be off its core before its text is given up. */
+/** Longest time that readers wait for the text of a rank that has set the area, and may be off its core. */
 const TEXT_MS = 2000;
 
-// What LOSS holds; from DEAD on a dead rank.
-const NO_LOSS = 0;
+// Values of ABSENCE; DEAD + r says that rank r is dead.
+const NO_ABSENCE = 0;
 const ALL_LIVE = 1;
 const DEAD = 2;
 
-/** Why ranks wait in vain. */
-export interface Loss {
-  /** World rank of one that is dead; undefined where one is late or calls something else. */
+/** An abort by a missing rank, which gave no reason: it is dead, late, or makes another call. */
+export interface Absence {
+  /** World rank that is dead; undefined if all live. */
   readonly dead: number | undefined;
 }
 
-/** The shared words that every wait looks at. */
+/** Shared words that every wait checks. */
 export class AbortArea {
   readonly #words: Int32Array;
   readonly #text: Uint8Array;
@@ -42,28 +41,28 @@ export class AbortArea {
   }
 
   /**
-   * Sets it unless it is set.
+   * Sets the area, unless it is set.
    *
-   * @param loss if a rank is dead, late or elsewhere, and did not fail with a reason: then every rank is to tell what it waits in
+   * @param absence given if a rank is missing: then every rank reports the call in which it waits
    */
-  set(rank: number, reason: string, loss?: Loss): void {
+  set(rank: number, reason: string, absence?: Absence): void {
     const bytes = new TextEncoder().encode(reason).subarray(0, this.#text.length);
     if (Atomics.compareExchange(this.#words, SETTER, 0, rank + 2) !== 0) return;
     this.#text.set(bytes);
-    const kind = loss === undefined ? NO_LOSS : loss.dead === undefined ? ALL_LIVE : DEAD + loss.dead;
-    Atomics.store(this.#words, LOSS, kind);
+    const kind = absence === undefined ? NO_ABSENCE : absence.dead === undefined ? ALL_LIVE : DEAD + absence.dead;
+    Atomics.store(this.#words, ABSENCE, kind);
     Atomics.store(this.#words, LENGTH, bytes.length + 1);
   }
 
-  /** The loss of which this rank is to tell what it waits in; none when it asks again. */
-  unreportedLoss(): Loss | undefined {
-    const loss = this.cause === undefined ? NO_LOSS : Atomics.load(this.#words, LOSS);
-    if (this.#reported || loss === NO_LOSS) return undefined;
+  /** The absence after which this rank must report its wait; undefined in later calls. */
+  unreportedAbsence(): Absence | undefined {
+    const absence = this.cause === undefined ? NO_ABSENCE : Atomics.load(this.#words, ABSENCE);
+    if (this.#reported || absence === NO_ABSENCE) return undefined;
     this.#reported = true;
-    return { dead: loss === ALL_LIVE ? undefined : loss - DEAD };
+    return { dead: absence === ALL_LIVE ? undefined : absence - DEAD };
   }
 
-  /** Who stopped the world, by world rank or -1 for who started the ranks, and why; or `undefined`. */
+  /** World rank that stopped the world, or -1 for the thread that started the ranks, and the reason; undefined if none has. */
   get cause(): { readonly rank: number; readonly reason: string } | undefined {
     const setter = Atomics.load(this.#words, SETTER);
     if (setter === 0) return undefined;

@@ -1,37 +1,39 @@
 /**
- * What a control plane over blocks needs of the memory that they lie in.
+ * The memory of a control plane's blocks, as each kind of plane provides it.
  *
  * @module
  */
 import type { ControlPlane } from "../control_plane.ts";
 
-/** The blocks of a group. */
+/** Memory of a group's blocks, with sleep and wake. */
 export interface BlockMemory {
-  /** `BLOCK_BYTES` of `shared.ts` shared bytes of each rank, zero at first. */
+  /** Shared bytes of each rank, `BLOCK_BYTES` of `shared.ts`, zeros at first. */
   readonly blocks: readonly Uint8Array[];
-  /** Sleeps while a word of a rank's block holds `expected`, at most `timeoutMs`; may wake for no reason. */
+  /** Sleeps while a word of a rank's block holds `expected`, at most `timeoutMs`; may wake earlier. */
   sleep(rank: number, word: number, expected: number, timeoutMs: number): void;
-  /** Wakes all that sleep on that word. */
+  /** Wakes all sleepers of a word. */
   wake(rank: number, word: number): void;
-  /** Gives up what the group alone has, when this rank leaves it. */
+  /** Frees what this group alone holds, when this rank leaves it. */
   leave(): void;
-  /** How ranks exchange bytes, and how the present state of all blocks is had. Default: all blocks are the same memory for all. */
+  /** Exchange and refresh where ranks have copies of each other's blocks; undefined if all ranks share one memory. */
   readonly followed?: FollowedBlocks;
 }
 
-/** Blocks of which a rank is sent only those of its neighbours, unless it asks. */
+/** Copies of blocks, of which a rank is sent its neighbours' only, unless it asks for all. */
 export interface FollowedBlocks {
-  /** Neighbours: their blocks follow what their owners have published. */
+  /** Neighbours, whose copies follow what their owners publish. */
   readonly ranks: readonly number[];
   /**
-   * Brings the blocks of all ranks but their mailboxes up to date; whether that could be done. Does it again, not for long, until
-   * `isEnough()`, as ranks may publish their newest calls a little later.
+   * Brings the copies of all blocks, but not their mailboxes, up to date. Asks again for a short time until `isEnough()`, as
+   * ranks may publish their newest calls a little later.
+   *
+   * @returns false if the store did not answer
    */
   refresh(isEnough?: () => boolean): boolean;
-  /** Publishes a call now or with a later one, as soon as may be without doing it for each call. */
+  /** Publishes an announced call, together with others where they come fast. */
   announced(): void;
   /** Exchanges bytes between all ranks. */
   exchange(control: ControlPlane, bytes: Uint8Array): readonly Uint8Array[];
-  /** Ranks that have not come to this rank's newest exchange, as far as is known. */
+  /** Ranks known to have begun fewer exchanges than this rank. */
   behind(): readonly number[];
 }

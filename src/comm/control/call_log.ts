@@ -2,12 +2,13 @@
  * The flight recorder: the last calls of every rank of a group, in shared words, written by their rank and read by all.
  * Numbers are compared; text is only read to explain.
  *
- * Note [Rolling hash]: with each call goes a hash over all calls of its rank up to that one. So two ranks agree on every
- * call so far if they agree on the hash of the newest call that both have made, wherever they are; nobody waits to be
- * compared with. The first call that differs is where the hashes part, if both ranks still keep the entries there.
- * The newest few hashes lie beside the number of the newest call: one look at a cache line is mostly enough.
+ * Note [Rolling hash]:
+ * - Each entry holds a hash over all calls of its rank up to that call. So two ranks agree on all calls so far if the hashes
+ *   of the newest call that both have made are equal; no rank waits to compare.
+ * - The first call that differs is the first with different hashes, if both ranks still keep the entries there.
+ * - The newest {@link NUM_RECENT} hashes lie beside the newest number, so one cache line is mostly enough.
  *
- * An entry carries its number, which is taken out while it is filled in, so a reader sees when it was overwritten meanwhile.
+ * An entry holds its call's number, which is zeroed while the entry is rewritten: so readers notice an overwritten entry.
  *
  * @module
  */
@@ -15,7 +16,6 @@ import { at } from "../../at.ts";
 import { DTYPES } from "../../dtype.ts";
 import { type Call, CALL_KINDS, HASH_START, hashWord, isCollective, PHASES } from "../call.ts";
 
-/** How many calls of each rank are kept. */
 const CALLS_KEPT = 64;
 
 // Words of a log: number of the newest call, the newest hashes, then the entries.
@@ -35,14 +35,11 @@ const UNIT_LENGTH = 8;
 const UNIT = 9;
 const ENTRY_WORDS = 32;
 const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
-/** The entry behind those that are kept: for what is between two ranks, and so has no number in the group. */
+/** The entry after the kept ones: for messages between two ranks, which have no number in the group. */
 export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
-/** Words of a log that say which call is the newest. */
 export const CALL_LOG_HEAD_WORDS: number = ENTRIES;
-/** Words of one rank's log. */
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;
 
-/** A call as it can be read back. */
 type LoggedCall = Omit<Call, "detail">;
 
 /** The logs of all ranks of one group. */
@@ -50,24 +47,24 @@ export class CallLog {
   readonly #logs: readonly Int32Array[];
   readonly #own: Int32Array;
   readonly #bytes: Uint8Array;
-  /** Names of units with what is kept of them, and a hash of all. */
+  /** The kept bytes and the hash of each unit's name. */
   readonly #units = new Map<string, { readonly hash: number; readonly kept: Uint8Array }>();
   #rolling = HASH_START;
   #newest = 0;
 
-  /** @param logs {@link CALL_LOG_WORDS} shared words of each rank, zero at first; those of `rank` are written */
+  /** @param logs {@link CALL_LOG_WORDS} shared words of each rank, zeros at first; `rank` writes its own */
   constructor(logs: readonly Int32Array[], rank: number) {
     this.#logs = logs;
     this.#own = this.#log(rank);
     this.#bytes = new Uint8Array(this.#own.buffer, this.#own.byteOffset, CALL_LOG_WORDS * 4);
   }
 
-  /** Number of a rank's newest call. Words hold 32 bits of it: no rank is 2^31 calls ahead of another. */
+  /** Number of a rank's newest call. Words hold its low 32 bits, as no rank is 2^31 calls ahead of any other. */
   newest(rank: number): number {
     return this.#newest + ((Atomics.load(this.#log(rank), NEWEST) - this.#newest) | 0);
   }
 
-  /** Writes this rank's call down and publishes it. */
+  /** Writes this rank's call to its log and publishes it. */
   write(call: Call): void {
     const { kind, phase, dtype, count, detail, sequence, step } = call;
     const unit = this.#known(call.unit);
@@ -97,8 +94,8 @@ export class CallLog {
   /**
    * Compares this rank's calls with a peer's. See Note [Rolling hash].
    *
-   * @returns number of the first call that is known to differ, and whether the calls before are known to be equal;
-   * `undefined` if they agree on all calls that both have made, or if one of them does not keep the newest of those
+   * @returns the first call known to differ, and if all calls before it are known to be equal; `undefined` if no call that
+   * both have made is known to differ
    */
   difference(peer: number): { readonly sequence: number; readonly isFirst: boolean } | undefined {
     const theirs = this.#log(peer);
@@ -106,7 +103,7 @@ export class CallLog {
     if (newest === 0) return undefined;
     const recent = RECENT + newest % NUM_RECENT;
     const isEqual = Atomics.load(theirs, recent) === this.#own[recent];
-    // The oldest hash may be that of the call which is being written.
+    // The oldest recent hash may belong to the call which is being written.
     const isRecent = Math.max(this.#newest, this.newest(peer)) < newest + NUM_RECENT - 1;
     if (isEqual && isRecent) return undefined;
     if (this.#agree(theirs, newest) !== false) return undefined;
@@ -118,9 +115,9 @@ export class CallLog {
   }
 
   /**
-   * A rank's call of that number, if it is still kept.
+   * A rank's call of that number; undefined if it is not kept any more.
    *
-   * @param begin {@link APART} for what it has last sent another or received of it, if that was after that call
+   * @param begin {@link APART} for the rank's last message to or from one other rank, if it came after that call
    */
   read(rank: number, sequence: number, begin: number = placeOf(sequence)): LoggedCall | undefined {
     const words = this.#log(rank);
@@ -150,7 +147,7 @@ export class CallLog {
     return calls.filter((call) => call !== undefined);
   }
 
-  /** Whether hashes of a call are equal; `undefined` where one of the two is not kept any more. */
+  /** True if the hashes of a call are equal; `undefined` if one of the two is not kept any more. */
   #agree(theirs: Int32Array, sequence: number): boolean | undefined {
     const begin = placeOf(sequence);
     const [mine, other] = [this.#own[begin + ROLLING], Atomics.load(theirs, begin + ROLLING)];
@@ -167,7 +164,7 @@ export class CallLog {
     if (found !== undefined) return found;
     const encoded = new TextEncoder().encode(unit);
     const known = { hash: encoded.reduce(hashWord, HASH_START), kept: encoded.slice(0, UNIT_BYTES) };
-    // Units are as many as the model has; a caller that numbers its calls must not fill the heap.
+    // Units are as many as the model has, but a caller that numbers its calls must not fill the heap.
     if (this.#units.size >= 4096) this.#units.clear();
     this.#units.set(unit, known);
     return known;

@@ -1,18 +1,20 @@
 /**
  * Order between ranks that share memory: counters that only rise, and rounds built of two of them. A rank raises its own
- * counter alone (modulo 2^32), so a wait is always "until that rank's counter has reached n".
+ * counter alone (modulo 2^32), so a wait is always until a rank's counter has reached n.
  *
- * Note [Rounds]: ranks pass each other data in numbered rounds, through memory that each rank owns {@link DEPTH} parts
- * of. In round k a rank writes its part k mod DEPTH and raises SENT to k + 1; it reads a peer's part of round k after
- * that peer's SENT is k + 1; when it has read all that it will, it raises TAKEN to k + 1; and it writes round k only
- * after every peer's TAKEN is at least k - DEPTH + 1. Every rank makes the same rounds.
+ * Note [Rounds]: ranks pass data in numbered rounds, which are the same for all ranks. Each rank owns {@link DEPTH} parts of
+ * memory. In round k, a rank
+ * 1. waits until every peer's TAKEN is at least k - DEPTH + 1;
+ * 2. writes its part k mod DEPTH, and raises its SENT to k + 1;
+ * 3. reads a peer's part k mod DEPTH once that peer's SENT is k + 1;
+ * 4. raises its TAKEN to k + 1 after its last read.
  *
  * @module
  */
 import { at } from "../../at.ts";
 import type { ControlPlane } from "../control_plane.ts";
 
-/** Parts of a rank's memory for rounds: how far the writing may be ahead of the reading. */
+/** Parts of a rank's memory: the most rounds by which writing is ahead of reading. */
 export const DEPTH = 4;
 
 /** One counter of each rank of a group. */
@@ -21,7 +23,7 @@ export class Counters {
   readonly #blocks: readonly Int32Array[];
   readonly #word: number;
 
-  /** @param word which of the shared words of each rank, zero at first, is the counter */
+  /** @param word index of the counter among the shared words of each rank, zeros at first */
   constructor(control: ControlPlane, blocks: readonly Int32Array[], word: number) {
     this.#control = control;
     this.#blocks = blocks;
@@ -33,18 +35,18 @@ export class Counters {
     return Atomics.load(at(this.#blocks, this.#control.rank, "rank"), this.#word);
   }
 
-  /** Raises this rank's counter and wakes whoever waits for it. */
+  /** Raises this rank's counter and wakes the ranks that wait for it. */
   raise(value: number): void {
     Atomics.store(at(this.#blocks, this.#control.rank, "rank"), this.#word, value | 0);
     this.#control.notify();
   }
 
-  /** Whether a rank's counter has reached `target`. */
+  /** True once a rank's counter is at least `target`. */
   reached(rank: number, target: number): boolean {
     return ((Atomics.load(at(this.#blocks, rank, "rank"), this.#word) - target) | 0) >= 0;
   }
 
-  /** Waits until a rank's counter has reached `target`. @param stage what the rank should do, e.g. `contributing` */
+  /** Waits until a rank's counter has reached `target`. @param stage the rank's awaited step, e.g. `contributing` */
   wait(rank: number, target: number, stage: string): void {
     if (!this.reached(rank, target)) this.#control.wait(() => this.reached(rank, target), stage, rank);
   }
@@ -64,8 +66,8 @@ export class Rounds {
   next = 0;
 
   /**
-   * @param sent which of the shared words counts what a rank has written
-   * @param taken which counts what a rank has read
+   * @param sent index of the shared word that counts the rounds a rank has written
+   * @param taken index of the word that counts the rounds it has read
    */
   constructor(control: ControlPlane, blocks: readonly Int32Array[], sent: number, taken: number) {
     this.#sent = new Counters(control, blocks, sent);
@@ -78,12 +80,12 @@ export class Rounds {
     return round % DEPTH;
   }
 
-  /** This rank has written its part. */
+  /** Tells the peers that this rank has written its part. */
   publish(round: number): void {
     this.#sent.raise(round + 1);
   }
 
-  /** Waits until a rank has written its part. */
+  /** Waits until rank `rank` has written its part. */
   wait(round: number, rank: number): void {
     this.#sent.wait(rank, round + 1, "contributing");
   }
@@ -93,12 +95,12 @@ export class Rounds {
     this.#sent.waitAll(round + 1, "contributing");
   }
 
-  /** Waits until every peer has read all of this rank's parts. */
+  /** Waits until every peer has read all parts of this rank. */
   drain(): void {
     this.#taken.waitAll(this.next, "taking what was sent before");
   }
 
-  /** This rank has read all that it will. */
+  /** Tells the peers that this rank has read all that it needs. */
   end(round: number): void {
     this.next = round + 1;
     this.#taken.raise(round + 1);

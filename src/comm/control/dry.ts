@@ -1,6 +1,6 @@
 /**
- * The control plane of a rank that is alone but thinks itself one of many: the others are taken to do what it does, at the
- * same time. So nothing is ever waited for, and every rank says what this one says.
+ * The control plane of a dry run: one rank alone stands for a world of any size. All other ranks are taken to do the same at
+ * the same time, so no wait ever blocks, and an exchange gives this rank's bytes for every rank.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { Call } from "../call.ts";
 import type { FlightRecord } from "../flight_record.ts";
 import { ControlPlane, type Place } from "../control_plane.ts";
 
-/** Any rank of a world of any size. */
+/** One rank of a dry world. */
 export class DryControlPlane extends ControlPlane {
   #stopped: string | undefined;
 

@@ -1,14 +1,14 @@
 /**
- * A folder that one run writes in at a time. The holder has a lock of the kernel on the file `.fullyshard.lock` there, which
- * ends with its process however that ends, and the file says who it is. Where there is no such lock, the file itself is one.
+ * A lock on a folder, so that one run at a time writes in it. The holder has a kernel lock on the file `.fullyshard.lock` there,
+ * which ends with its process, and the file names the holder. Where no kernel lock exists, the file itself is the lock.
  *
- * Note [What a lock can tell]
- * - One host, any runtimes and containers: the kernel's lock decides. A killed holder blocks nobody.
+ * Note [Reach of a lock]
+ * - One host, any runtimes and containers: the kernel's lock decides. A killed holder blocks no other run.
  * - Several hosts on a file system that shares locks (NFS 4, NFS 3 with lockd, Lustre with `flock`, CephFS): the same.
- * - Several hosts on one that has locks but does not share them: the file's text and time decide. A holder writes the file
- *   anew every 20 s while its event loop turns; a file of another host that was written within the last minute is held.
- * - A file system without locks: the file is made exclusively. A holder of this host is looked up by its number and start; one
- *   that cannot be looked up is held until its file has not been written for 10 minutes, or is removed by hand.
+ * - Several hosts on one that has locks but does not share them: the file's text and time decide. A holder rewrites the file
+ *   every 20 s while its event loop turns; a file of another host that was written within the last minute is held.
+ * - A file system without locks: the file is made exclusively. A holder on this host is looked up by its process id and start;
+ *   any other holder counts until its file is 10 minutes old, or is removed by hand.
  *
  * @module
  */
@@ -31,15 +31,14 @@ import { isPermitted } from "../../runtime/permissions.ts";
 import { platform, runtime } from "../../runtime/processes.ts";
 import { describeHolder, type Holder, isOfThisHost, livesHere, ownHolder, parseHolder } from "./lock_holder.ts";
 
-/** The lock file of a folder. */
 export const LOCK_FILE = ".fullyshard.lock";
 
 const HEARTBEAT_MS = 20_000;
-/** How long the file of another host counts after it was written, where the kernel's lock says that it is free. */
+/** Age up to which another host's file is held, although the kernel's lock is free. */
 const FRESH_MS = 60_000;
-/** The same where there is no lock but the file. */
+/** Age up to which a file is held where no kernel lock exists. */
 const FRESH_WITHOUT_LOCK_MS = 600_000;
-/** Turns in which a file is removed by its holder between two looks at it. */
+/** Attempts at a lock file that its holders keep removing. */
 const MOST_TRIES = 100;
 
 /** A lock that is held. Disposing it gives the folder up. */
@@ -47,19 +46,18 @@ export interface FolderLock extends Disposable {
   readonly folder: string;
 }
 
-/** How a folder is locked. */
 export interface LockOptions {
-  /** Advice at the end of a refusal, e.g. `give each run a folder of its own with '--out'`. */
+  /** Advice that ends a refusal, e.g. `give each run a folder of its own with '--out'`. */
   readonly remedy?: string;
   /** The lock file. @default `.fullyshard.lock` in the folder */
   readonly file?: string;
-  /** Whether folders that were made for it, and are empty when it is given up, are removed. @default false */
+  /** Removes folders that were made for the lock and are empty when it is given up. @default false */
   readonly removesEmpty?: boolean;
-  /** Whether the kernel's locks are used. @default true, where there are some */
+  /** Uses the kernel's locks. @default true, where they exist */
   readonly kernel?: boolean;
 }
 
-/** A lock file that was taken. */
+/** A lock file that this process holds. */
 interface Taken {
   readonly holder: Holder;
   close(): void;
@@ -72,12 +70,12 @@ interface Held extends Taken {
   readonly stopHeartbeat: () => void;
 }
 
-/** What this thread holds, by the path of the lock file. */
+/** Locks that this thread holds, by the path of the lock file. */
 const held = new Map<string, Held>();
 let posix: Posix | undefined;
 
 /**
- * Takes a folder, which is made if need be. One that this thread has already is taken once more.
+ * Locks a folder, and makes it if it is missing. A folder that this thread holds already is counted once more.
  *
  * @throws {FileError} with code `EBUSY` if another run has it, naming its process, host and time; nothing is changed then
  * @throws {FileError} if the folder cannot be made or written in
@@ -93,7 +91,7 @@ export async function lockFolder(folder: string, options: LockOptions = {}): Pro
   return lockFolderNow(folder, options);
 }
 
-/** Does the same where nobody else has the folder; undefined where another run does. */
+/** Locks a folder as {@link lockFolder} does; undefined if another run holds it. */
 export async function lockFolderIfFree(folder: string): Promise<FolderLock | undefined> {
   try {
     return await lockFolder(folder);
@@ -103,7 +101,7 @@ export async function lockFolderIfFree(folder: string): Promise<FolderLock | und
   }
 }
 
-/** {@link lockFolder} at once. Under Bun, where {@link lockFolder} was never called, the file itself is the lock. */
+/** The synchronous {@link lockFolder}. Under Bun, until {@link lockFolder} was called once, it uses the file as the lock. */
 export function lockFolderNow(folder: string, options: LockOptions = {}): FolderLock {
   const made = makeDirectory(folder);
   const firstMade = options.removesEmpty === true ? made : undefined;
@@ -135,7 +133,7 @@ function handleOf(path: string, own: Held): FolderLock {
       if (--own.uses > 0) return;
       own.stopHeartbeat();
       if (held.get(path) === own) held.delete(path);
-      // Removed while it is locked, so that nobody else's file is.
+      // The file is removed while it is locked, so that it cannot be another holder's.
       if (readHolder(path)?.id === own.holder.id) removeIfThere(path);
       own.close();
       if (own.firstMade !== undefined) removeEmpty(own.folder, own.firstMade);
@@ -143,7 +141,7 @@ function handleOf(path: string, own: Held): FolderLock {
   };
 }
 
-/** Takes a lock file by the kernel's lock where that goes, else by making it. */
+/** Takes a lock file by the kernel's lock where there is one, else by making the file. */
 function take(path: string, folder: string, options: LockOptions): Taken {
   for (let turn = 0; turn < MOST_TRIES; turn++) {
     const taken = options.kernel === false ? undefined : takeByKernel(path, folder, options);
@@ -155,7 +153,7 @@ function take(path: string, folder: string, options: LockOptions): Taken {
   throw refusal(folder, undefined, options);
 }
 
-/** Undefined where there are no such locks; `again` if the file was removed meanwhile. */
+/** Undefined where no kernel lock exists; `again` if the file was removed meanwhile. */
 function takeByKernel(path: string, folder: string, options: LockOptions): Taken | "again" | undefined {
   if (!canLock()) return undefined;
   makeLockFile(path, folder, "");
@@ -183,7 +181,7 @@ function takeByKernel(path: string, folder: string, options: LockOptions): Taken
   }
 }
 
-/** The holder of a lock that was taken a moment ago, and is not described yet. */
+/** The holder of a lock that was taken a moment ago, whose file may not name it yet. */
 function namedSoon(path: string): Holder | undefined {
   for (let turn = 0; turn < 20; turn++) {
     blockFor(5);
@@ -193,7 +191,7 @@ function namedSoon(path: string): Holder | undefined {
   return undefined;
 }
 
-/** Refuses a folder whose kernel lock is free although its holder lives: the lock is not shared, or is none. */
+/** Refuses a folder whose kernel lock is free although its holder lives: that lock is not shared, or is a file. */
 function refuseLiving(path: string, folder: string, before: Holder, options: LockOptions): void {
   if (before.lock === "file" && livesHere(before, posix) === true) throw refusal(folder, before, options);
   if (isOfThisHost(before, posix) !== false) return;
@@ -204,7 +202,7 @@ function refuseLiving(path: string, folder: string, before: Holder, options: Loc
   throw refusal(folder, before, { ...options, remedy });
 }
 
-/** Makes the file that is the lock; undefined if it must be tried again. */
+/** Makes the file that is the lock; undefined if the caller should try again. */
 function takeByFile(path: string, folder: string, options: LockOptions): Taken | undefined {
   const holder = ownHolder("file", posix);
   if (makeLockFile(path, folder, textOf(holder))) return { holder, close: () => {} };
@@ -236,7 +234,7 @@ function openForPosix(path: string): LockableFile {
   return { inode, close, tryLock: () => posix?.tryLock(descriptor, "exclusive") === true };
 }
 
-/** Undefined where the file system has no locks: ENOLCK, EOPNOTSUPP, ENOSYS or what Deno makes of these. */
+/** Undefined where the file system has no locks: ENOLCK, EOPNOTSUPP, ENOSYS or the error that Deno makes of these. */
 function tryLock(file: LockableFile): boolean | undefined {
   try {
     return file.tryLock();
@@ -245,7 +243,7 @@ function tryLock(file: LockableFile): boolean | undefined {
   }
 }
 
-/** Makes the lock file; false if there is one. */
+/** Makes the lock file; false if it exists. */
 function makeLockFile(path: string, folder: string, text: string): boolean {
   try {
     return createFile(path, text);
@@ -276,12 +274,12 @@ function readHolder(path: string): Holder | undefined {
   }
 }
 
-/** Writes who holds the folder. It is for others to read: a disk that is full, or a file that has gone, stops no run. */
+/** Writes the holder's name into the file, for others to read: a full disk, or a missing file, stops no run. */
 function write(path: string, holder: Holder): void {
   try {
     overwriteFile(path, textOf(holder));
   } catch {
-    // The lock holds all the same.
+    // The lock holds without the text.
   }
 }
 
@@ -293,7 +291,7 @@ function removeIfThere(path: string): void {
   try {
     removePath(path);
   } catch {
-    // It is only a name by now.
+    // The file is only a name by now.
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * The text of a lock file: which process holds the folder. It tells a person whom to wait for, and it is what decides where
- * the kernel's lock cannot: on file systems without locks, and between hosts that do not share them.
+ * The text of a lock file, which names the process that holds the folder. A person reads it to know which process to wait for,
+ * and it decides where the kernel's lock cannot: on file systems without locks, and between hosts that do not share them.
  *
  * @module
  */
@@ -9,15 +9,15 @@ import type { Posix } from "../../ffi/posix.ts";
 import { readTextSync } from "../../runtime/files.ts";
 import { hostName as nameOfHost, processId, runtime } from "../../runtime/processes.ts";
 
-/** Who holds a folder. */
+/** The process that holds a folder. */
 export interface Holder {
-  /** The process on its host. */
+  /** Process id on its host. */
   readonly pid: number;
-  /** When the process started, in the kernel's ticks: another process of the same number has another. */
+  /** Start of the process in the kernel's ticks, which tells it from a later process of the same id. */
   readonly started?: string | undefined;
   /** The host's name. */
   readonly host?: string | undefined;
-  /** The kernel's boot: equal for all processes, and containers, of one host until it starts again. */
+  /** Id of the kernel's boot: equal for all processes and containers of a host until it restarts. */
   readonly boot?: string | undefined;
   /** ISO time at which the folder was taken. */
   readonly since: string;
@@ -50,7 +50,7 @@ export function ownHolder(lock: Holder["lock"], posix: Posix | undefined): Holde
   };
 }
 
-/** The holder that a lock file names; undefined where it has no such text, e.g. as the disk was full. */
+/** The holder that a lock file names; undefined where the text is broken, e.g. because the disk was full. */
 export function parseHolder(text: string): Holder | undefined {
   try {
     return holderSchema.safeParse(JSON.parse(text)).data;
@@ -60,21 +60,21 @@ export function parseHolder(text: string): Holder | undefined {
 }
 
 /**
- * Whether a holder is a process that lives.
+ * True if the holder is a process that lives.
  *
- * @returns undefined where that cannot be known: the process is one of another host, or this one cannot look
+ * @returns undefined where that cannot be known: the process is on another host, or this process may not look
  */
 export function livesHere(holder: Holder, posix: Posix | undefined): boolean | undefined {
   const boot = kernelText("/proc/sys/kernel/random/boot_id", posix);
   if (boot === undefined || holder.boot === undefined || holder.started === undefined) return undefined;
   if (boot !== holder.boot) return holder.host !== undefined && holder.host === hostName(posix) ? false : undefined;
   const started = startOf(String(holder.pid), posix);
-  // Containers of a host share its boot, and each counts its processes anew.
+  // Containers of a host share its boot, but number their processes separately.
   if (started !== holder.started && holder.host !== hostName(posix)) return undefined;
   return started === holder.started;
 }
 
-/** Whether a holder is known to be of the kernel that runs this process, so that locks of that kernel hold for both. */
+/** True if the holder is known to have this process's kernel, so that kernel locks hold for both. */
 export function isOfThisHost(holder: Holder, posix: Posix | undefined): boolean | undefined {
   const boot = kernelText("/proc/sys/kernel/random/boot_id", posix);
   return boot === undefined || holder.boot === undefined ? undefined : boot === holder.boot;
@@ -93,15 +93,15 @@ function hostName(posix: Posix | undefined): string | undefined {
   return nameOfHost() ?? kernelText("/proc/sys/kernel/hostname", posix);
 }
 
-/** The 22nd field of a process' line, counted behind its name, which may hold spaces. */
+/** The 22nd field of a process's line, counted from its name, which may hold spaces. */
 function startOf(pid: string, posix: Posix | undefined): string | undefined {
   const line = kernelText(`/proc/${pid}/stat`, posix);
   return line?.slice(line.lastIndexOf(")") + 2).split(" ")[19];
 }
 
-/** A small text of the kernel; undefined where there is none, or it may not be read. */
+/** A small text of the kernel; undefined if it is missing or may not be read. */
 function kernelText(path: string, posix: Posix | undefined): string | undefined {
-  // Deno would ask the person at the terminal for all permissions.
+  // Deno would ask the user at the terminal for all permissions.
   if (posix === undefined && runtime().name === "deno") return undefined;
   try {
     if (posix === undefined) return readTextSync(path).trim();

@@ -1,6 +1,6 @@
 /**
- * Host bytes of each rank to all, over a few kilobytes of shared memory a rank: in as many rounds as the longest message
- * needs. It needs nothing but the control plane, so it is there before any data plane is.
+ * Exchange of host bytes between all ranks, over a few kilobytes of shared memory a rank, in as many rounds as the longest
+ * message needs. It uses the control plane alone, so it exists before any data plane.
  *
  * @module
  */
@@ -8,20 +8,19 @@ import { at } from "../../at.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { DEPTH, Rounds } from "./counters.ts";
 
-// Words of a mailbox: the counters of its rounds, then the length of the message of which each part holds some.
+// Words of a mailbox: the counters of its rounds, then for each part the length of the message of which it holds a piece.
 const SENT = 0;
 const TAKEN = 1;
 const LENGTHS = 2;
 const HEAD_BYTES = 64;
 const PART_BYTES = 4096;
-/** Bytes of one rank's mailbox. */
 export const MAILBOX_BYTES: number = HEAD_BYTES + DEPTH * PART_BYTES;
 
 /**
- * The mailboxes of a group.
+ * Opens the mailboxes of a group.
  *
- * @param memory {@link MAILBOX_BYTES} shared bytes of each rank, zero at first
- * @returns what sends bytes to all, and gives what each rank sent
+ * @param memory {@link MAILBOX_BYTES} shared bytes of each rank, zeros at first
+ * @returns the exchange: sends bytes to all ranks, and returns the bytes of each rank
  */
 export function openMailboxes(
   control: ControlPlane,

@@ -1,13 +1,14 @@
 /**
- * Names of a run's files in the shared-memory directory, and the locks that tell who lives. Every rank holds an
- * exclusive lock on a file of its own for as long as its process lives; the kernel gives it back however that ends.
+ * Names of a run's files in the shared-memory directory, and the locks that show which ranks live. Every rank holds an
+ * exclusive lock on its own lock file; the kernel gives it back when the process ends, in any way.
  *
- * Note [Whose files]: whoever may write in the directory may make files of these names. A file that belongs to another user is not
- * used, and a link is not followed: mapped memory of theirs could change or end at any time.
+ * Note [Foreign files]: other users may make files of these names in the directory. A file of another user is not used, and
+ * no link is followed: mapped memory of theirs could change or end at any time.
  *
- * Note [Whose leftovers]: files are named `fullyshard-<user>-<run>-…`. A run is over when none of its lock files is held;
- * then all of its files are leftovers. A rank makes and locks its lock file before any other file, and removes it last,
- * so a run that lives always shows a held lock. While a sweep holds a lock, whoever wants it tries again.
+ * Note [Leftovers]: files are named `fullyshard-<user>-<run>-…`.
+ * - A rank makes and locks its lock file before any other file, and removes it last, so a live run always shows a held lock.
+ * - If no lock file of a run is held, the run is over and all of its files are leftovers.
+ * - A sweep holds locks for a moment; a rank that wants one tries again.
  *
  * @module
  */
@@ -16,7 +17,7 @@ import type { Posix } from "../../ffi/posix.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { attempt } from "../together.ts";
 
-/** How long a lock may be held by somebody who only looks. */
+/** Longest time that a sweep or a check may hold a lock. */
 const GLANCE_MS = 400;
 
 /** The files of one run of one user in one directory. */
@@ -42,7 +43,7 @@ export class RunFiles {
   }
 
   /**
-   * Becomes a rank: makes its lock file anew and locks it, removing one that a dead process left.
+   * Makes and locks the lock file of a rank, removing one that a dead process left.
    *
    * @returns the file's descriptor
    * @throws {RendezvousError} if a live process is that rank already
@@ -62,7 +63,7 @@ export class RunFiles {
       } else {
         const descriptor = this.#create(path);
         if (descriptor === undefined) continue;
-        // Somebody may have looked at the file, or swept it away, between its making and its locking.
+        // Between making and locking, another process may have locked the file to check it, or removed it in a sweep.
         if (posix.tryLock(descriptor, "exclusive") && this.isHeld(rank)) return descriptor;
         posix.close(descriptor);
       }
@@ -76,20 +77,20 @@ export class RunFiles {
     }
   }
 
-  /** Gives a rank's lock up and removes its file. */
+  /** Gives up a rank's lock and removes its file. */
   release(rank: number, descriptor: number): void {
     this.posix.unlink(this.#lockPath(rank));
     this.posix.close(descriptor);
   }
 
-  /** Whether a live process is that rank. */
+  /** True if a live process is that rank. */
   isHeld(rank: number): boolean {
     const descriptor = this.openHeld(rank);
     if (descriptor !== undefined) this.posix.close(descriptor);
     return descriptor !== undefined;
   }
 
-  /** Opens the lock file of a rank that a live process is. */
+  /** Opens the lock file of a rank; undefined if no live process holds it. */
   openHeld(rank: number): number | undefined {
     const { posix } = this;
     const descriptor = this.#inDirectory(() => this.#open(this.#lockPath(rank)));
@@ -98,7 +99,7 @@ export class RunFiles {
     return undefined;
   }
 
-  /** Whether nobody holds an open lock file any more: its process is dead, even if another has become the same rank. */
+  /** True if an open lock file is not held: its process is dead, even if a new process has become the same rank. */
   isAbandoned(descriptor: number): boolean {
     const isFree = this.posix.tryLock(descriptor, "shared");
     if (isFree) this.posix.unlock(descriptor);
@@ -106,8 +107,8 @@ export class RunFiles {
   }
 
   /**
-   * Removes what this user's runs left of which no process lives, and what an earlier run of this name did. Only rank 0
-   * may, before any rank makes another file than its lock.
+   * Removes leftovers of this user's runs, and of an earlier run of this name. Rank 0 alone may call it, before any rank
+   * makes another file than its lock. See Note [Leftovers].
    */
   sweep(): void {
     const own = this.posix.listDirectory(this.directory).filter((name) => name.startsWith(this.#userPrefix));
@@ -115,14 +116,14 @@ export class RunFiles {
     for (const [run, names] of runs) {
       const locks = names.filter((name) => name.startsWith(`${run}lock-`));
       const others = names.filter((name) => !locks.includes(name));
-      // Each rank of this run sees to its own lock file.
+      // Each rank of this run removes its own old lock file.
       const seen = run === this.#prefix ? [] : locks;
       const found = seen.map((name) => attempt(() => this.#open(`${this.directory}/${name}`)));
       const opened = found.flatMap((one) => one.status === "fulfilled" && one.value !== undefined ? [one.value] : []);
-      // What another user has put there is not ours to judge or to remove.
+      // A run with files of another user is not judged and not removed.
       const isOurs = found.every(({ status }) => status === "fulfilled");
       const isOver = isOurs && opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
-      // Locks last: files without one would look the same, and be swept as well.
+      // Locks last: a run's files without a lock file would look like leftovers.
       for (const name of isOver ? [...others, ...seen] : []) {
         attempt(() => this.posix.unlink(`${this.directory}/${name}`));
       }
@@ -130,7 +131,7 @@ export class RunFiles {
     }
   }
 
-  /** Opens a file of this user; undefined if there is none. See Note [Whose files]. */
+  /** Opens a file of this user; undefined if it does not exist. See Note [Foreign files]. */
   #open(path: string): number | undefined {
     const { posix } = this;
     const descriptor = posix.openFile(path, "readWrite");
@@ -148,7 +149,7 @@ export class RunFiles {
     return this.path(`lock-${rank}`);
   }
 
-  /** Makes a file, or `undefined` if there is one. */
+  /** Makes a file; `undefined` if it exists. */
   #create(path: string): number | undefined {
     return this.#inDirectory(() => {
       try {
@@ -160,7 +161,7 @@ export class RunFiles {
     });
   }
 
-  /** Opens or makes a file; a failure says what other directory may be chosen. */
+  /** Opens or makes a file; the error of a failure names another directory. */
   #inDirectory<T>(open: () => T): T {
     try {
       return open();

@@ -1,31 +1,32 @@
 /**
- * Segments: files of shared memory that the ranks of a group map. A segment has a name only until all have opened it, so
- * a crash later leaves nothing behind.
+ * Segments: files of shared memory that the ranks of a group map. A segment has a name only until all ranks have opened it,
+ * so a later crash leaves no file behind.
  *
  * @module
  */
 import { at } from "../../at.ts";
 import { FileError, NativeError, OutOfMemoryError } from "../../errors.ts";
 import type { NativeAddress } from "../../ffi/types.ts";
+import { formatBytes } from "../../words.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import { acquire, type Acquired, attempt, exchangeOutcomes } from "../together.ts";
 import type { RunFiles } from "./run_files.ts";
 
-/** Memory to share. */
+/** Size and purpose of a segment. */
 export interface SegmentRequest {
-  /** Bytes that are reserved at once. */
+  /** Bytes reserved when it is made. */
   readonly byteLength: number;
-  /** Bytes that every rank maps; as many unless given. */
+  /** Bytes that every rank maps. @default byteLength */
   readonly mappedBytes?: number;
-  /** What it is for, for messages. */
+  /** Purpose, for messages. */
   readonly owner: string;
-  /** The rank that makes it. */
+  /** The rank that makes the segment. */
   readonly leader: number;
 }
 
 /**
- * Reserves room in a file, so that no page of it can be missing later.
+ * Reserves disk space for a file, so that no page of it can be missing later.
  *
  * @throws {OutOfMemoryError} naming the bytes asked for and free, and the container's option
  * @throws {FileError} if the process may not have files of that size
@@ -35,7 +36,7 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
   const outOfMemory = (): OutOfMemoryError => {
     const { freeBytes, totalBytes } = posix.spaceAt(directory);
     const detail =
-      `It was for ${owner}; ${freeBytes} bytes are free. Give a container more with '--shm-size', or the ` +
+      `It was for ${owner}; ${formatBytes(freeBytes)} are free. Give a container more with '--shm-size', or the ` +
       "directory more with 'mount -o remount,size=…'; a smaller 'stagingBytes' needs less";
     return new OutOfMemoryError(directory, byteLength, totalBytes - freeBytes, totalBytes, detail);
   };
@@ -53,11 +54,11 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
 }
 
 /**
- * Shares new memory. Collective over `control`, which may have several leaders: each rank gets its own leader's segment. If
- * any rank fails, none keeps anything.
+ * Makes a segment and maps it on every rank. Collective over `control`, which may have several leaders: each rank gets its
+ * own leader's segment. If any rank fails, no rank keeps anything.
  *
- * @param use takes what the rank needs of the segment, mapped at an address, and puts what undoes it on the stack
- * @param noteOf what the ranks tell each other when they have it
+ * @param use uses the mapped segment on this rank, and puts what undoes it on the stack
+ * @param noteOf the text that each rank gives the others when it has succeeded
  */
 export function shareSegment<T>(
   control: ControlPlane,
@@ -89,7 +90,7 @@ export function shareSegment<T>(
   }, noteOf);
 }
 
-/** What shares memory between ranks of this host. */
+/** Makes shared parts for the ranks of this host, in segments. */
 export function shareInSegments(files: RunFiles): ShareParts {
   return (control, byteLength, owner) => {
     const request = { byteLength: control.size * byteLength, owner, leader: 0 };

@@ -1,13 +1,14 @@
 /**
  * A control plane over memory that all ranks of a group share, for processes and Workers alike. Each rank owns a block:
- * counters, a bell that others sleep on, its log of calls, its mailbox. Where blocks come from, its two kinds know.
+ * counters, a bell that other ranks sleep on, its log of calls, its mailbox. The two subclasses provide the blocks.
  *
- * Note [Bell]: whoever changes something that others wait for looks whether anybody sleeps on its bell, and rings only
- * then; whoever wants to sleep counts itself in first, reads the bell, looks once more, and sleeps only while the bell
- * is unchanged.
+ * Note [Bell]: a rank sleeps on the bell of the rank that it waits for, and no change is missed:
+ * - The sleeper adds 1 to the awaited rank's SLEEPERS, reads its BELL, checks `ready()` again, and sleeps only while BELL
+ *   has that value.
+ * - The awaited rank first changes its block; then, if its SLEEPERS is not 0, it raises BELL and wakes the sleepers.
  *
- * Note [Who is past]: a call needs something of every rank, and a rank gives it before it announces its next call. So a
- * rank that is past this call without having given what is waited for has made another call, however long ago that was.
+ * Note [Skipped calls]: a rank contributes to a call before it announces its next call. So if the awaited rank has announced
+ * a later call, and its contribution to this call is still missing, it made another call in this one's place.
  *
  * @module
  */
@@ -15,28 +16,27 @@ import { at } from "../../at.ts";
 import { byteLengthOf, type Call, describeCall, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
-import type { AbortArea, Loss } from "./abort.ts";
+import type { AbortArea, Absence } from "./abort.ts";
 import type { BlockMemory } from "./block_memory.ts";
 import { APART, CALL_LOG_HEAD_WORDS, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
 
-// Words of a rank's block. The first line is written by its owner alone, the second by who sleeps.
+// Words of a rank's block. The owner alone writes the first line; sleepers write the second.
 const STATE = 0;
 const BELL = 32;
 const SLEEPERS = 33;
 const LOG = 64;
-/** The words of a block that say who sleeps. */
+/** The words of a block that sleepers write. */
 export const SLEEP_WORDS: { readonly begin: number; readonly end: number; readonly sleepers: number } = {
   begin: BELL,
   end: LOG,
   sleepers: SLEEPERS,
 };
 const MAILBOX: number = LOG + CALL_LOG_WORDS;
-/** Bytes of a block that say whether its rank has left, and which call is its newest. */
+/** Bytes at the begin of a block that hold its rank's state and newest call. */
 export const BLOCK_HEAD_BYTES: number = (LOG + CALL_LOG_HEAD_WORDS) * 4;
-/** Where in a block its mailbox begins. */
+/** Byte offset of the mailbox in a block. */
 export const MAILBOX_BEGIN: number = MAILBOX * 4;
-/** Bytes of one rank's block. */
 export const BLOCK_BYTES: number = MAILBOX * 4 + MAILBOX_BYTES;
 
 const RUNNING = 0;
@@ -46,45 +46,44 @@ const LEFT = 2;
 const PROBE_MS = 250;
 const SLEEP_MS = 50;
 
-/** How ranks come to make different calls, most often. */
+/** The most frequent cause of different calls. */
 const REMEDY = "whatever one rank calls, every rank must call it: take it out of any 'if' on the rank";
 
-/** What the groups of one rank have in common. */
+/** State that all groups of one rank share. */
 export interface World {
   readonly abort: AbortArea;
-  /** Whether a rank has died; one that left in order has not. */
+  /** True if a rank has died; false for a rank that left in order. */
   isDead(worldRank: number): boolean;
   readonly options: ControlOptions;
-  /** How often a wait looks before it sleeps. */
+  /** Number of checks that a wait makes before it sleeps. */
   readonly spins: number;
 }
 
 /**
- * How often to look before sleeping. With a core for each rank so long that a sleeper would be awake meanwhile: a wait that slept
- * makes its peer wait as long, which then sleeps too, and so on. Briefly where ranks share cores, since the awaited one needs this
- * core.
+ * Number of checks before a wait sleeps. With a core for each rank, checking lasts longer than waking a sleeper, because a rank
+ * that sleeps makes its peers wait as long, and sleep too. Where ranks share cores it is short: the awaited rank needs this core.
  */
 export function spinsFor(worldSize: number, cores: number): number {
   return worldSize <= cores ? 100_000 : 40;
 }
 
-/** What a rank waits for. */
+/** A wait under way. */
 interface Wait {
   readonly ready: () => boolean;
   readonly stage: string;
   readonly awaited: number | readonly number[];
-  /** Whether a rank is not missed although it has left. */
+  /** True if a rank may have left without failing this wait. */
   readonly mayHaveLeft: (peer: number) => boolean;
 }
 
-/** The ranks of a group, over their blocks. */
+/** A control plane whose ranks read each other's blocks. */
 export abstract class SharedControlPlane extends ControlPlane {
   protected readonly world: World;
   readonly #memory: BlockMemory;
   readonly #blocks: readonly Int32Array[];
   readonly #own: Int32Array;
   readonly #peers: readonly number[];
-  /** Peers whose blocks show at all times what these have published. */
+  /** Peers whose blocks always show what these ranks have published. */
   readonly #followed: readonly number[];
   readonly #log: CallLog;
   readonly exchange: ControlPlane["exchange"];
@@ -105,7 +104,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       : (bytes: Uint8Array): readonly Uint8Array[] => followed.exchange(this, bytes);
     this.exchange = (bytes) => {
       const all = exchange(bytes);
-      // Between hosts a peer's calls may have come with what it exchanges, and no sooner.
+      // Between hosts, a peer's calls may arrive only with the bytes that it exchanges.
       this.compareCalls();
       return all;
     };
@@ -171,9 +170,9 @@ export abstract class SharedControlPlane extends ControlPlane {
   }
 
   override stop(detail: string, stoppedBy?: number): never {
-    // Several ranks may find out at once: the record of one has the calls of all.
+    // Several ranks may stop at once: the record of the first has the calls of all.
     if (this.world.abort.cause !== undefined) {
-      this.#tellWait();
+      this.#reportWait();
       return super.stop(detail, stoppedBy);
     }
     const record = this.flightRecord();
@@ -182,8 +181,8 @@ export abstract class SharedControlPlane extends ControlPlane {
     try {
       throw error;
     } finally {
-      // The others are told first: writing may take long.
-      this.#tellWait();
+      // The other ranks are aborted first, as writing the record may take long.
+      this.#reportWait();
       const line = this.world.options.onStop?.(record, detail);
       if (line !== undefined) this.report(line);
     }
@@ -193,8 +192,8 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#abortAll(reason);
   }
 
-  #abortAll(reason: string, loss?: Loss): void {
-    this.world.abort.set(this.worldRank(this.rank), reason, loss);
+  #abortAll(reason: string, absence?: Absence): void {
+    this.world.abort.set(this.worldRank(this.rank), reason, absence);
     for (let rank = 0; rank < this.size; rank++) this.#ring(rank);
   }
 
@@ -212,13 +211,13 @@ export abstract class SharedControlPlane extends ControlPlane {
   #sleepUntil({ ready, stage, awaited, mayHaveLeft }: Wait): void {
     const { reportSeconds = 10 } = this.world.options;
     const [rank, ranks] = typeof awaited === "number" ? [awaited, [awaited]] : [undefined, awaited];
-    // Without one awaited rank this one sleeps on its own bell, which rings for an abort only, and looks more often.
+    // If several ranks are awaited, this rank sleeps on its own bell, which rings on aborts only, and so checks more often.
     const bellOf = rank ?? this.rank;
     const words = this.#block(bellOf);
     const start = performance.now();
     let [probeAt, reportAt] = [start + PROBE_MS, start + reportSeconds * 1000];
     for (;;) {
-      // What is done is not undone by an abort that came after it.
+      // If `ready()` holds, a later abort does not undo it.
       if (ready()) return;
       this.#throwIfAborted();
       Atomics.add(words, SLEEPERS, 1);
@@ -226,7 +225,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       if (!ready()) this.#memory.sleep(bellOf, BELL, bell, rank === undefined ? 1 : SLEEP_MS);
       Atomics.sub(words, SLEEPERS, 1);
       if (ready()) return;
-      if (rank !== undefined) this.#stopIfPast(rank, ready);
+      if (rank !== undefined) this.#stopIfSkipped(rank, ready);
       const now = performance.now();
       if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
         probeAt = now + PROBE_MS;
@@ -245,7 +244,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     const { cause } = this.world.abort;
     if (cause === undefined) return;
     if (cause.rank < 0) throw this.failure(cause.reason);
-    this.#tellWait();
+    this.#reportWait();
     const stoppedBy = cause.rank === this.worldRank(this.rank) ? undefined : cause.rank;
     throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
   }
@@ -253,16 +252,16 @@ export abstract class SharedControlPlane extends ControlPlane {
   #stopIfGone(peer: number, { ready, stage, mayHaveLeft }: Omit<Wait, "awaited">): void {
     const hasLeft = Atomics.load(this.#block(peer), STATE) === LEFT;
     if (hasLeft ? mayHaveLeft(peer) : !this.world.isDead(this.worldRank(peer))) return;
-    // It may have done its part just before.
+    // The peer may have contributed just before it ended.
     if (ready()) return;
-    // A dead rank's own cause, or that of whoever saw it first, comes before ours.
+    // If the peer has stopped all with its own cause, or another rank saw it die first, that reason is thrown.
     this.#throwIfAborted();
     this.#refresh();
     const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
     const gone = this.worldRank(peer);
     const detail = `rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`;
     if (!hasLeft) this.stop(detail, gone);
-    // It says itself why it left, if it failed; then its calls tell nothing.
+    // A rank that left because it failed reports the cause itself, so no wait is reported here.
     super.stop(`${detail}; ${REMEDY}`, gone);
   }
 
@@ -273,16 +272,16 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
   }
 
-  /** Tells what this rank waits in and who is not there, if that is asked. */
-  #tellWait(): void {
+  /** Reports the call that this rank waits in, and the ranks missing from it, if the abort asks for it. */
+  #reportWait(): void {
     const { call } = this;
-    const loss = call === undefined ? undefined : this.world.abort.unreportedLoss();
-    if (call === undefined || loss === undefined) return;
-    // Nothing is said of ranks of which nothing can be heard any more.
+    const absence = call === undefined ? undefined : this.world.abort.unreportedAbsence();
+    if (call === undefined || absence === undefined) return;
+    // Where the store cannot be asked, the report covers neighbours only.
     const known = this.#refresh() ? this.#peers : this.#followed;
     const missing = known.flatMap((peer) => {
-      // Others that are gone have ended as this one will.
-      const how = this.worldRank(peer) === loss.dead
+      // Other ranks that are gone have ended by the same abort.
+      const how = this.worldRank(peer) === absence.dead
         ? "died"
         : this.#log.difference(peer) !== undefined
         ? "is elsewhere"
@@ -296,7 +295,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.report(`Rank ${this.worldRank(this.rank)} waits in ${describeCall(call)} (${where}): ${whom}`);
   }
 
-  /** The ranks that a wait for one is really for: that one may itself wait for others. */
+  /** The ranks that a wait for `awaited` is held up by: the awaited rank may itself wait for others. */
   #behind(awaited: number | undefined): readonly number[] {
     if (awaited === undefined) return [];
     this.#refresh();
@@ -304,7 +303,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     return behind.length === 0 ? [awaited] : behind;
   }
 
-  /** Brings what is known of all ranks up to date; whether that could be done. */
+  /** Brings the known blocks of all ranks up to date; false if the store did not answer. */
   #refresh(): boolean {
     return this.#memory.followed?.refresh() ?? true;
   }
@@ -322,7 +321,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       `Fails at ${this.timeoutSeconds} s`;
   }
 
-  /** Where a rank was last seen. */
+  /** The rank's newest call, in words. */
   #seen(rank: number): string {
     const sequence = this.#log.newest(rank);
     if (sequence === 0) return "seen joining, with no call yet";
@@ -331,12 +330,12 @@ export abstract class SharedControlPlane extends ControlPlane {
     return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)} of step ${call.step}`}`;
   }
 
-  /** Compares this rank's calls with those of the ranks that it follows, as far as they are known by now. */
+  /** Compares this rank's calls with the known calls of the ranks that it follows. */
   protected compareCalls(): void {
     for (const peer of this.#followed) this.#compare(peer);
   }
 
-  /** Stops the world if a peer is known to have made other calls. See Note [Rolling hash] in `call_log.ts`. */
+  /** Stops the world if a peer is known to have made different calls. See Note [Rolling hash] in `call_log.ts`. */
   #compare(peer: number): void {
     const difference = this.#log.difference(peer);
     if (difference === undefined) return;
@@ -352,14 +351,14 @@ export abstract class SharedControlPlane extends ControlPlane {
     const what = !isFirst
       ? `ranks made different calls at or before call ${sequence}, the oldest that they still keep`
       : isSameText
-      ? "ranks make the same call with different runs, root, operation or factor"
+      ? "ranks make the same call with different slices, root, operation or factor"
       : "ranks make different calls";
     const remedy = isFirst && isSameText ? "" : `; ${REMEDY}`;
     this.stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}${remedy}`);
   }
 
-  /** Stops the world if the awaited rank has made another call than this one. See Note [Who is past]. */
-  #stopIfPast(rank: number, ready: () => boolean): void {
+  /** Stops the world if the awaited rank made another call in place of this one. See Note [Skipped calls]. */
+  #stopIfSkipped(rank: number, ready: () => boolean): void {
     this.#compare(rank);
     const { call } = this;
     if (call === undefined || !isCollective(call) || this.#log.newest(rank) <= call.sequence || ready()) return;

@@ -1,6 +1,6 @@
 /**
- * The control plane between processes of one host, over segments of shared memory: blocks are native mappings, sleeping
- * is by futex, a rank that died is one whose lock file is free. Linux; needs FFI to the C library.
+ * The control plane between processes of one host, over segments of shared memory. Blocks are native mappings, ranks sleep
+ * by futex, and a rank whose lock file is free is dead. Linux; needs FFI to the C library.
  *
  * @module
  */
@@ -14,7 +14,10 @@ import type { RunFiles } from "./run_files.ts";
 import { shareInSegments, shareSegment } from "./segments.ts";
 import { BLOCK_BYTES, SharedControlPlane, type World } from "./shared.ts";
 
-/** Blocks that lie one after another in a native mapping, which stays: it is small, and a late abort() must find it. */
+/**
+ * Blocks of all ranks, in rank order, in a native mapping. The mapping is never undone: it is small, and a late abort() must
+ * find it.
+ */
 export function nativeBlocks(
   posix: Posix,
   address: NativeAddress,
@@ -32,7 +35,7 @@ export function nativeBlocks(
   };
 }
 
-/** The ranks of a group that are processes. */
+/** The control plane of ranks that are processes of one host. */
 export class ShmControlPlane extends SharedControlPlane {
   readonly files: RunFiles;
   readonly share: ShareParts;

@@ -1,10 +1,13 @@
 /**
- * How the processes of a run find each other, by names in the shared-memory directory alone, with or without a launcher.
+ * Joining of a run's processes on one host, by names in the shared-memory directory alone, with or without a launcher.
  *
- * Note [Joining]: (1) a rank locks its lock file; (2) rank 0 puts the world's words and blocks into its own and says the
- * world's size there; (3) every rank maps that file, which it believes only while it is locked, says JOINED, and waits until
- * all have; (4) each opens the others' lock files, to see who lives, and rank 0 takes the size away, so that nobody joins
- * who comes later. So a crash leaves lock files, of which only one has any bytes.
+ * Note [Joining]
+ * 1. Each rank locks its lock file.
+ * 2. Rank 0 puts the world's words and blocks into its own lock file, and writes the world's size there.
+ * 3. Every rank maps that file, which is valid only while it is locked, sets its state to JOINED, and waits for all others.
+ * 4. Each rank opens the others' lock files, to see which ranks live, and rank 0 zeroes the size, so that no later process joins.
+ *
+ * A crash leaves lock files only, of which one has any bytes.
  *
  * @module
  */
@@ -25,21 +28,21 @@ const LIVENESS_MS = 250;
 const LINGER_MS = 1500;
 const STAND_IN_MS = 20;
 
-// Words of the world's memory: the abort area, its size while ranks join, whether each rank has. Blocks come after.
+// Words of the world's memory: the abort area, the world's size while ranks join, the state of each rank. Blocks follow.
 const SIZE = ABORT_WORDS;
 const STATES: number = SIZE + 1;
 const HEAD_BYTES: number = Math.ceil((STATES + MAX_RANKS) * 4 / 256) * 256;
 const JOINED = 1;
 
-/** How a process joins its host's ranks. */
+/** Options of a process that joins the ranks of its host. */
 export interface ShmJoinOptions extends ControlOptions {
   /** This rank, from 0. */
   readonly rank: number;
-  /** How many ranks there are. */
+  /** Number of ranks. */
   readonly worldSize: number;
-  /** What the ranks of a run have in common and no other run has, e.g. `127.0.0.1:29500`. */
+  /** Text that is the same for all ranks of a run and different for other runs, e.g. `127.0.0.1:29500`. */
   readonly run: string;
-  /** Where segments are made; default `/dev/shm`. */
+  /** Directory of the segments. @default /dev/shm */
   readonly directory?: string | undefined;
   /** Seconds to wait for a rank that has not started; default 60. */
   readonly joinTimeoutSeconds?: number | undefined;
@@ -57,7 +60,7 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
     throw new ArgumentError(`shm joins 1 to ${MAX_RANKS} ranks, got ${worldSize}`);
   }
   checkRank(rank, worldSize, "This process");
-  // File names may not hold whatever a run's identity does, and not be of any length.
+  // A hash, because file names are short and may not hold all characters of `run`.
   const files = new RunFiles(posix, directory, sha256([run]).slice(0, 16));
   const joining = new Joining(files, await files.claim(rank), options);
   try {
@@ -69,9 +72,9 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
 }
 
 /**
- * Stops the ranks that wait for one which has ended: they end with the reason. Does nothing if that rank had joined.
+ * Aborts the ranks that wait for a rank which has ended, with the reason. Without effect if that rank had joined.
  *
- * @param over ends it where nobody comes to be told
+ * @param over ends the attempt where no rank waits
  */
 export async function giveUpShm(
   posix: Posix,
@@ -83,7 +86,7 @@ export async function giveUpShm(
   const mapHead = (descriptor: number): Int32Array =>
     new Int32Array(posix.provider.viewOf(posix.mapShared(descriptor, HEAD_BYTES), HEAD_BYTES));
   if (rank === 0) {
-    // The others look for a world, and find this one.
+    // The other ranks look for a world, and find this one with its abort set.
     const lock = await files.claim(rank);
     reserve(files, lock, HEAD_BYTES, "the first words of a world");
     const words = mapHead(lock);
@@ -108,7 +111,7 @@ export async function giveUpShm(
   }
 }
 
-/** One rank on its way in. See Note [Joining]. */
+/** One rank that joins. See Note [Joining]. */
 class Joining {
   readonly #files: RunFiles;
   readonly #lock: number;
@@ -117,7 +120,7 @@ class Joining {
   readonly #joinSeconds: number;
   readonly #deadline: number;
   #words: Int32Array | undefined;
-  /** Gives up what joining has opened, where it does not come to its end. */
+  /** Releases what joining has opened, if it fails. */
   readonly #joined = new DisposableStack();
 
   /** @param lock descriptor of this rank's lock file */
@@ -130,7 +133,6 @@ class Joining {
     this.#deadline = performance.now() + this.#joinSeconds * 1000;
   }
 
-  /** Joins; resolves when every rank has. */
   async join(): Promise<ShmControlPlane> {
     const { rank, worldSize } = this.#options;
     const files = this.#files;
@@ -144,7 +146,7 @@ class Joining {
     using taken = new DisposableStack();
     if (rank > 0) taken.defer(() => posix.close(descriptor));
     const address = posix.mapShared(descriptor, HEAD_BYTES + blockBytes);
-    taken.dispose(); // what is mapped stays
+    taken.dispose(); // the mapping stays
     this.#joined.defer(() => posix.unmap(address, HEAD_BYTES + blockBytes));
     const words = new Int32Array(posix.provider.viewOf(address, HEAD_BYTES));
     this.#words = words;
@@ -154,7 +156,7 @@ class Joining {
     } else this.#requireSize(words);
     Atomics.store(words, STATES + rank, JOINED);
     await this.#everyRank(words);
-    // Who starts now is no rank of this world.
+    // A process that starts now cannot join this world.
     if (rank === 0) Atomics.store(words, SIZE, 0);
     const locks = this.#ranks.map((peer) => {
       if (peer === rank) return this.#lock;
@@ -180,13 +182,13 @@ class Joining {
     return new ShmControlPlane(files, placeInWorld(rank, worldSize), memory, world, this.#options.timeoutSeconds);
   }
 
-  /** Undoes what this rank has done, and tells those who wait for it why. */
+  /** Undoes what this rank has done, and gives the reason to the ranks that wait for it. */
   async giveUp(error: unknown): Promise<void> {
     const words = this.#words;
     if (words !== undefined) {
       const { rank } = this.#options;
       new AbortArea(words).set(rank, error instanceof Error ? error.message : String(error));
-      // Ranks that are just starting would find nobody, and wait for long.
+      // Ranks that are just starting must still find the abort, instead of waiting for rank 0 until their timeout.
       const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
       while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await sleep(5);
     }
@@ -195,7 +197,7 @@ class Joining {
     this.#files.release(this.#options.rank, this.#lock);
   }
 
-  /** Other ranks: wait for the world's memory; returns its descriptor. */
+  /** Waits for the world's memory, on ranks other than 0; returns its descriptor. */
   async #findWorld(): Promise<number> {
     const { posix } = this.#files;
     const head = new Int32Array(HEAD_BYTES / 4);
@@ -211,7 +213,7 @@ class Joining {
     }
   }
 
-  /** Stops the ranks of a world that this one does not fit into. */
+  /** Stops all ranks if this rank was started with another world size than rank 0. */
   #requireSize(words: Int32Array): void {
     const { rank, worldSize } = this.#options;
     const size = Atomics.load(words, SIZE);
@@ -221,7 +223,7 @@ class Joining {
     throw new RendezvousError(`Ranks disagree: ${detail}. Give all ranks the same WORLD_SIZE`);
   }
 
-  /** Waits until every rank has joined, looking after the lives of those which have. */
+  /** Waits until every rank has joined, and checks that those which have joined live. */
   async #everyRank(words: Int32Array): Promise<void> {
     const abort = new AbortArea(words);
     let probeAt = performance.now() + LIVENESS_MS;
@@ -239,12 +241,11 @@ class Joining {
         const dead = this.#ranks.find((peer) => !missing.includes(peer) && !this.#files.isHeld(peer));
         if (dead !== undefined) throw new RendezvousError(`Rank ${dead} died while the ranks were joining`);
       }
-      // A first few looks are free; then let others run.
+      // The first checks do not sleep; later ones let other processes use the core.
       if (turn > 200) await sleep(1);
     }
   }
 
-  /** Ranks that have not joined. */
   #missing(words: Int32Array): readonly number[] {
     return this.#ranks.filter((rank) => Atomics.load(words, STATES + rank) !== JOINED);
   }

@@ -1,11 +1,11 @@
 /**
  * The control plane between Workers of one process, or of one thread with itself, over a SharedArrayBuffer that exists
- * before they do. No FFI: it runs wherever Workers do.
+ * before they start. No FFI: it works wherever Workers do.
  *
- * Note [Cells]: Workers cannot share memory that is made later without an event loop, so the buffer has a block for each
- * rank in each of {@link CELLS} cells from the start (pages that are never used cost nothing). A group lives in one cell;
- * groups of other ranks may live in the same. A rank's block is free again when every member has left its group, so a
- * rank that is late never reads another group's words.
+ * Note [Cells]: Workers without an event loop cannot receive memory that is made later, so the buffer has, from the start,
+ * {@link CELLS} cells with a block for each rank in each (unused pages cost nothing).
+ * - A group lives in one cell; groups of other ranks may live in the same cell.
+ * - A rank's block is free again when every member has left its group, so a late rank never reads another group's words.
  *
  * @module
  */
@@ -24,11 +24,11 @@ const ALIGNMENT = 256;
 
 /** The shared memory of Workers that are ranks: give it to each by `postMessage`. */
 export interface LoopbackWorld {
-  /** How many ranks it has. */
+  /** Number of ranks. */
   readonly size: number;
   /** The memory that the ranks share. */
   readonly buffer: SharedArrayBuffer;
-  /** Bytes of each block that are for the data plane. */
+  /** Bytes of each block for the data plane. */
   readonly dataBytes: number;
 }
 
@@ -43,16 +43,16 @@ export function createWorkersWorld(size: number, dataBytes: number): LoopbackWor
   }
   const byteLength = placeOf({ size, dataBytes }, CELLS, 0);
   const world = { size, dataBytes, buffer: new SharedArrayBuffer(byteLength) };
-  membersOf(world).fill(size, 0, size); // all are in the first cell
+  membersOf(world).fill(size, 0, size); // all ranks begin in the first cell
   return world;
 }
 
-/** Stops all ranks of a world from outside, e.g. from the thread that started them. */
+/** Stops all ranks of a world, e.g. from the thread that started them. */
 export function abortWorkers(world: LoopbackWorld, reason: string): void {
   abortAreaOf(world).set(-1, reason);
 }
 
-/** Tells the other ranks that a rank's thread is gone. */
+/** Tells the other ranks that a rank's thread has ended. */
 export function markDead(world: LoopbackWorld, rank: number): void {
   Atomics.store(deathsOf(world), rank, 1);
 }
@@ -68,17 +68,16 @@ function abortAreaOf({ buffer }: LoopbackWorld): AbortArea {
   return new AbortArea(new Int32Array(buffer, 0, ABORT_WORDS));
 }
 
-/** For each rank, whether its thread is gone. */
+/** For each rank, 1 if its thread has ended. */
 function deathsOf({ buffer, size }: LoopbackWorld): Int32Array {
   return new Int32Array(buffer, ABORT_WORDS * 4, size);
 }
 
-/** For each cell and rank, how many members of the block's group have not left it. */
+/** For each cell and rank, the number of members of the block's group that have not left it. */
 function membersOf({ buffer, size }: LoopbackWorld): Int32Array {
   return new Int32Array(buffer, (ABORT_WORDS + size) * 4, CELLS * size);
 }
 
-/** The blocks of one group. */
 function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly number[]): BlockMemory {
   const members = membersOf(world);
   const begins = worldRanks.map((rank) => placeOf(world, cell, rank));
@@ -93,9 +92,8 @@ function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly numbe
   };
 }
 
-/** The ranks of a group that are Workers. */
 export class WorkersControlPlane extends SharedControlPlane {
-  /** Each rank's block: what is behind {@link BLOCK_BYTES} is for the data plane. */
+  /** Each rank's bytes for the data plane, behind the {@link BLOCK_BYTES} of its block. */
   readonly blocks: readonly Uint8Array[];
   readonly #space: LoopbackWorld;
 
@@ -139,7 +137,7 @@ export class WorkersControlPlane extends SharedControlPlane {
   }
 }
 
-/** This thread's end of a world that {@link createWorkersWorld} made; each rank is one thread. */
+/** Joins a world that {@link createWorkersWorld} made; each rank is one thread. */
 export function joinWorkers(space: LoopbackWorld, rank: number, options: ControlOptions): WorkersControlPlane {
   checkRank(rank, space.size, "This thread");
   const deaths = deathsOf(space);

@@ -1,6 +1,6 @@
 /**
- * Shared pages in a rank's device memory: a segment mapped over pages of the device's memory, so that kernels work on it where
- * it lies. Whether that works is proven, not assumed.
+ * Shared pages in a rank's device memory: a segment is mapped over pages of that memory, so kernels work on it in place. A
+ * test proves on each device that this works.
  *
  * @module
  */
@@ -11,7 +11,6 @@ import type { Posix } from "../../ffi/posix.ts";
 import type { NativeAddress } from "../../ffi/types.ts";
 import { allocatePages, roundUpToPage } from "./sizes.ts";
 
-/** The pages of one device. */
 export class DevicePages {
   readonly device: Device;
   readonly posix: Posix;
@@ -26,7 +25,7 @@ export class DevicePages {
       : posix.provider.addressOf(origin);
   }
 
-  /** The native address of device memory. @throws {UnsupportedError} if the device's memory cannot hold shared pages */
+  /** Native address of device memory. @throws {UnsupportedError} if the device's memory cannot hold shared pages */
   native(ptr: DevicePtr): NativeAddress {
     if (this.device.origin === undefined) {
       throw new UnsupportedError(`memory of ${this.device.name} does not lie in this process`);
@@ -34,7 +33,7 @@ export class DevicePages {
     return this.posix.provider.offset(this.#base, ptr);
   }
 
-  /** Bytes in whole pages of this host. */
+  /** Rounds up to whole pages of this host. */
   roundUp(byteLength: number): number {
     return roundUpToPage(byteLength, this.posix.pageBytes);
   }
@@ -42,8 +41,8 @@ export class DevicePages {
   /**
    * Allocates device memory and maps whole pages of a segment over it, from byte `begin`.
    *
-   * @param block what the memory is for
-   * @param kept gets what puts private pages back and frees the memory
+   * @param block owner and kind of the memory
+   * @param kept receives what restores private pages and frees the memory
    */
   mapIn(
     descriptor: number,
@@ -61,11 +60,11 @@ export class DevicePages {
   }
 
   /**
-   * Proves that a segment mapped over device memory and natively is one memory, and that private pages come back.
+   * Proves that a segment mapped over device memory and mapped natively is one memory, and that private pages can be restored.
    *
    * @param view the segment, mapped natively
-   * @param index a 32-bit word of it that no other rank uses
-   * @returns why it does not work, or nothing
+   * @param index a 32-bit word of the segment that no other rank uses
+   * @returns the reason why mapping fails; empty if it works
    */
   selfTest(descriptor: number, view: ArrayBuffer, index: number): string {
     const { pageBytes } = this.posix;

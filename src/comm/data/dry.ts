@@ -1,6 +1,6 @@
 /**
- * The data plane that moves nothing: it takes the device memory that the plane it stands for would take, at the same
- * moments, tells a dry device what would be read and written, and runs no kernel. How much is communicated, the group's listeners see.
+ * The data plane of a dry run, which moves nothing. It allocates the memory of the plane that it stands for, at the same moments,
+ * tells a dry device which memory is read and written, and launches no kernel. Listeners of the group count the bytes.
  *
  * @module
  */
@@ -26,29 +26,28 @@ import {
 } from "./sizes.ts";
 import { Scratch } from "./staging.ts";
 
-/** Some bytes of device memory. */
 interface MemoryRange {
   readonly address: DevicePtr;
   readonly byteLength: number;
 }
 
 /**
- * What a dry group stands for; sizes as for that plane.
+ * Options of a dry group; sizes mean the same as for the plane that it stands for.
  *
  * @internal
  */
 export interface DryOptions extends StagingOptions {
   readonly rank: number;
   readonly worldSize: number;
-  /** The plane whose memory is taken; default `shm`. */
+  /** The plane whose memory is allocated; default `shm`. */
   readonly standsFor?: "shm" | "loopback" | "nccl" | undefined;
-  /** Whether ranks of `nccl` register what they gather. @default false */
+  /** True if ranks of `nccl` register the memory into which they gather. @default false */
   readonly registersMemory?: boolean | undefined;
   /** Bytes of a memory page; default 4096. */
   readonly pageBytes?: number | undefined;
 }
 
-/** What stands for a group in a dry run. */
+/** Dry options that stand for an open group. */
 export function standInOf(
   { kind, stagingBytes, registersMemory }: Pick<ProcessGroup, "kind" | "stagingBytes" | "registersMemory">,
 ): Pick<DryOptions, "standsFor" | "registersMemory"> {
@@ -56,7 +55,7 @@ export function standInOf(
   return { standsFor: stagingBytes > 0 ? "shm" : "loopback" }; // mapped, or copied
 }
 
-/** Takes memory and moves nothing. */
+/** A data plane that allocates memory and moves nothing. */
 function dryPlane(control: ControlPlane, device: Device, slotBytes: number, options: DryOptions): DataPlane {
   const { standsFor = "shm", pageBytes = 4096 } = options;
   const { rank, size } = control;
@@ -72,10 +71,10 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
       ? allocatePages(allocator, byteLength, pageBytes, owner, kind)
       : allocator.allocate(byteLength, owner, kind);
   const stagingBytes = isMapped ? roundUpToPage(size * slotBytes, pageBytes) : 0;
-  // Slots of all ranks where they are mapped; elsewhere, copies of others' chunks.
+  // Mapped staging holds the slots of all ranks; other planes copy other ranks' chunks into scratch memory.
   const slots = isMapped ? allocate(stagingBytes, "staging", "staging") : undefined;
   const scratch = new Scratch(allocator);
-  /** Takes the scratch that a sum of `length` elements of this rank needs, of which its own chunk is one if `withOwn`. */
+  /** Allocates the scratch of a sum of this rank's `length` elements; `withOwn` counts this rank's chunk too. */
   const reserve = (length: number, unit: number, withOwn: boolean): void => {
     if (layout === undefined || isMapped || size === 1) return;
     const byteLength = Math.min(length, Math.floor(layout.chunkBytes / unit)) * unit;
@@ -139,7 +138,7 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
   };
 }
 
-/** A collective on the stream under way. */
+/** Records a collective on the current stream. */
 function enqueue(
   device: Device,
   operation: string,
@@ -154,7 +153,7 @@ function enqueue(
   return enqueuedWork(device);
 }
 
-/** The same bytes in fewer ranges: one where each begins at the end of the last, as the parts of many ranks do. */
+/** Joins ranges that touch, as the parts of many ranks do. */
 function joined(ranges: readonly MemoryRange[]): readonly MemoryRange[] {
   const result: MemoryRange[] = [];
   for (const { address, byteLength } of ranges) {
@@ -165,7 +164,7 @@ function joined(ranges: readonly MemoryRange[]): readonly MemoryRange[] {
   return result;
 }
 
-/** What a sum reads of its factor. */
+/** The memory of a sum's factor. */
 function factor(scale: DevicePtr | undefined): readonly MemoryRange[] {
   return scale === undefined ? [] : [range(scale, float32.byteLength)];
 }
@@ -175,8 +174,8 @@ function range(address: number, byteLength: number): MemoryRange {
 }
 
 /**
- * Any rank of a world of any size, on its own: nothing is moved, nobody is waited for. Every other rank is taken to do what
- * this one does.
+ * Opens a group of one rank alone, in a world of any size. Nothing is moved and no rank is waited for: all other ranks are
+ * taken to do the same as this one.
  *
  * @example
  * ```ts ignore

@@ -1,14 +1,21 @@
 /**
- * Memory that units gather into by turns, where it is registered and so cannot be any: pieces that are made when they are first
- * needed, and then stay. Which one is given depends on the order of calls alone, so ranks that gather the same gather to the same.
+ * Registered memory into which units gather in turn: slots that are made on demand, and then stay. The slot depends on the
+ * order of calls alone, so ranks that make the same calls gather into the same slots.
  *
- * Note [Turns of slots]: a slot that was freed is used again after that by an event, which holds back a gather that could go on
- * elsewhere. So a unit takes one that was freed before one of that size was last taken (two take turns then, and a gather runs
- * beside what computes with the one before it); or one that was taken before another that is still in use, with which there is
- * something to compute meanwhile; or what it had itself. Else a new one is made. While work is captured none can be made, so any
- * that is free will do.
+ * Note [Turns of slots]: reusing a slot makes the gather's stream wait until the slot was freed. To overlap that wait with
+ * computation, a unit takes the free slot of its size that was freed first, if
+ * 1. it was freed before the newest gather of that size: this gather overlaps with the computation of that one's unit;
+ * 2. or a slot that was taken later is still in use: the wait overlaps with that unit's computation.
+ * 3. Else the unit takes the slot that it had last, if that is free.
  *
- * Note [Slots of graphs]: a graph writes to its slots whenever it is launched, so until it is dropped nothing else has them.
+ * Otherwise a new slot is made. While a graph is captured none can be made, so any free slot will do.
+ * ```text
+ * one by one:     gather A in 0 | free 0 | gather B in 1 | free 1 | gather C in 0 by rule 1
+ * with prefetch:  gather A in 0 | gather B in 1 | free 0 | gather C in 0 by rule 2, as B computes | free 1
+ * A once more:    gather A in 0 | free 0 | gather A in 0 by rule 3
+ * ```
+ *
+ * Note [Slots of graphs]: each launch of a graph writes to its slots, so no other work gets them until the graph is dropped.
  *
  * @module
  */
@@ -20,57 +27,56 @@ import { InternalError } from "../../errors.ts";
 import type { GatherMemory } from "../data_plane.ts";
 
 /**
- * Bytes of which slots and windows are multiples: the driver gives memory that cards share by pieces of so many, and whole pieces
- * are what is asked for, so that what is counted is what there is.
+ * Slots and windows are multiples of this many bytes: the driver shares memory between cards in such units, so the allocator
+ * counts exactly what is taken.
  */
 export const GRANULARITY: number = 2 ** 21;
 
-/** Windows of less are not registered: a piece of memory for each would cost more than kernels do that gather so little. */
+/** Smaller windows are not registered: {@link GRANULARITY} bytes each would cost more than the kernels that gather them. */
 const LEAST_WINDOW = 4096;
 
-/** Whether a window with these parts is registered by ranks that register: parts are equal, and worth a piece of memory. */
+/** True if ranks that register memory register a window of these parts: they are equal, and large enough. */
 export function isRegisteredWindow(byteLengths: readonly number[]): boolean {
   return byteLengths.every((length) => length >= LEAST_WINDOW && length === byteLengths[0]);
 }
 
-/** What a block takes of memory that is registered. */
+/** Bytes of registered memory that a block takes. */
 export function registeredBytes(byteLength: number): number {
   return Math.max(1, Math.ceil(byteLength / GRANULARITY)) * GRANULARITY;
 }
 
-/** One piece of memory. */
+/** A block of registered memory for one unit at a time. */
 interface Slot {
   readonly ptr: DevicePtr;
   readonly byteLength: number;
-  /** Which unit has it, or had it last. */
+  /** The unit that has it, or had it last. */
   user: object;
-  /** When it was last taken. */
+  /** Time at which it was last taken, in calls of `allocate` and `free`. */
   taken: number;
-  /** Who freed it when; undefined while it is in use. */
+  /** Stream, event and time of its last free; undefined while it is in use. */
   freed: { readonly stream: StreamName; readonly event: DeviceEvent; readonly time: number } | undefined;
-  /** Graphs that write to it. */
+  /** Number of graphs that write to it. */
   graphs: number;
 }
 
-/** Makes memory of so many bytes; undefined where there is none of the kind. */
+/** Allocates registered memory; undefined if none can be registered. */
 type MakeSlot = (byteLength: number, owner: string, kind: MemoryKind) => DevicePtr | undefined;
 
-/** The slots of one group on one device. */
 export class GatherSlots {
   readonly #device: Device;
   readonly #make: MakeSlot;
   readonly #slots: Slot[] = [];
-  /** When a slot of that size was last taken. */
+  /** Time of the last take, by the size of the slot. */
   readonly #taken = new Map<number, number>();
   #time = 0;
 
-  /** @param make makes another one; collective where that registers it */
+  /** @param make makes a new slot; collective if that registers memory */
   constructor(device: Device, make: MakeSlot) {
     this.#device = device;
     this.#make = make;
   }
 
-  /** What gives slots to one unit, or any memory where none can be made. See Note [Turns of slots]. */
+  /** Memory of one unit: slots, or any memory where none can be made. See Note [Turns of slots]. */
   open(): GatherMemory {
     const [user, { allocator }] = [{}, this.#device];
     return {
@@ -81,7 +87,7 @@ export class GatherSlots {
     };
   }
 
-  /** The number of the slot that begins there, from 1; 0 for none. */
+  /** Number of the slot that begins at `ptr`, from 1; 0 if none does. */
   numberOf(ptr: DevicePtr): number {
     return this.#slots.findIndex((slot) => slot.ptr === ptr) + 1;
   }

@@ -1,6 +1,6 @@
 /**
- * The data plane between Workers of one process: a rank's device memory is private, so everything is copied into shared
- * slots and out of them. No FFI: it runs wherever Workers do.
+ * The data plane between Workers of one process. Each rank's device memory is private, so all data is copied into shared
+ * slots and out of them. No FFI: it works wherever Workers do.
  *
  * @module
  */
@@ -33,7 +33,7 @@ function headBytes(size: number): number {
   return Math.ceil(stagingWords(size) * 4 / ALIGNMENT) * ALIGNMENT;
 }
 
-/** Divides the Workers' shared memory into slots of `slotBytes`. */
+/** Divides the Workers' shared memory into slots of `slotBytes`, and opens the data plane over them. */
 function openData(control: ControlPlane, device: Device, slotBytes: number, options: StagingOptions): DataPlane {
   if (!(control instanceof WorkersControlPlane)) throw new InternalError("loopback over another control plane");
   const { blocks, rank, size } = control;
@@ -50,10 +50,10 @@ function openData(control: ControlPlane, device: Device, slotBytes: number, opti
 }
 
 /**
- * This rank's end of a loopback world.
+ * Opens this rank's group of a loopback world.
  *
- * @param world what {@link createLoopbackWorld} made, received by this thread
- * @param rank which rank this thread is; each one once
+ * @param world made by {@link createLoopbackWorld}, received by this thread
+ * @param rank rank of this thread; each one once
  */
 export function openLoopback(
   world: LoopbackWorld,

@@ -1,6 +1,7 @@
 /**
- * Lengths of messages between two ranks, compared before NCCL gets them: NCCL compares nothing, and where lengths differ it may wait
- * for ever. Each rank tells its length; whoever hears of the other's, when it tells its own or later, compares both. Nobody waits.
+ * Comparison of the lengths of messages between two ranks. NCCL compares nothing, and may wait forever if lengths differ.
+ * Each rank publishes the length of its messages before it hands them to NCCL, and compares the peer's lengths then, or
+ * later as they arrive. No rank waits.
  *
  * @module
  */
@@ -9,24 +10,24 @@ import type { ControlPlane } from "../control_plane.ts";
 import type { Transfer } from "../data_plane.ts";
 import type { RankParts, ShareParts } from "../rank_parts.ts";
 
-/** How many messages one rank may be ahead of the other; the lengths of those further ahead are not compared. */
+/** Number of lengths kept for each pair and direction; a rank that is further ahead of its peer is not compared. */
 const KEPT = 64;
-/** Bytes of a message: its number, from 1, and from the eighth byte its length. */
+/** Bytes of a message's entry: its number, from 1, and from byte 8 its length. */
 const MESSAGE_BYTES = 16;
 
-/** A message whose other end has told no length yet. */
+/** A message whose peer has not published its length. */
 interface Unannounced {
   readonly transfer: Transfer;
   readonly number: number;
 }
 
-/** What the ranks of a group have sent each other, and received. */
+/** Lengths of the messages that the ranks of a group have sent and received. */
 export class MessageLengths implements Disposable {
   readonly #control: ControlPlane;
   readonly #shared: RankParts;
   readonly #numbers: readonly Int32Array[];
   readonly #lengths: readonly Float64Array[];
-  /** How many there were, by direction and peer. */
+  /** Number of messages so far, by direction and peer. */
   readonly #counts: Uint32Array;
   #unannounced: Unannounced[] = [];
 
@@ -42,7 +43,7 @@ export class MessageLengths implements Disposable {
     this.#shared.onChange(() => this.#compare());
   }
 
-  /** Tells the other end of a message its length. @throws {CollectiveError} if that has told another one */
+  /** Publishes the length of a message. @throws {CollectiveError} if the peer has published a different length */
   announce(transfer: Transfer): void {
     const { rank, size } = this.#control;
     const counter = (transfer.kind === "send" ? 0 : size) + transfer.peer;
@@ -57,19 +58,19 @@ export class MessageLengths implements Disposable {
     this.#compare();
   }
 
-  /** Looks at what others have told meanwhile. @throws {CollectiveError} if the two lengths of a message differ */
+  /** Compares lengths that peers have published meanwhile. @throws {CollectiveError} if the two lengths of a message differ */
   #compare(): void {
     if (this.#unannounced.length > 0) {
       this.#unannounced = this.#unannounced.filter((message) => !this.#isAnnounced(message));
     }
   }
 
-  /** Whether the other end has told its length, which is this one's, or has gone on to where it is not kept. */
+  /** True if the peer has published the same length, or so many later ones that it is not kept any more. */
   #isAnnounced({ transfer: { kind, byteLength, peer }, number }: Unannounced): boolean {
     const { rank, worldRanks } = this.#control;
     const place = placeOf(kind === "receive", rank, number);
-    const told = Atomics.load(at(this.#numbers, peer, "numbers of rank"), place * 4);
-    if (told !== (number | 0)) return ((told - number) | 0) > 0;
+    const published = Atomics.load(at(this.#numbers, peer, "numbers of rank"), place * 4);
+    if (published !== (number | 0)) return ((published - number) | 0) > 0;
     const theirs = at(at(this.#lengths, peer, "lengths of rank"), place * 2 + 1, "length");
     if (theirs === byteLength) return true;
     const [own, other] = [rank, peer].map((end) => at(worldRanks, end, "world rank of rank"));
@@ -84,7 +85,7 @@ export class MessageLengths implements Disposable {
   }
 }
 
-/** Where in a rank's part the length of a message is. */
+/** Index of a message's entry in a rank's part. */
 function placeOf(isSent: boolean, peer: number, number: number): number {
   return (2 * peer + (isSent ? 0 : 1)) * KEPT + number % KEPT;
 }

@@ -1,12 +1,12 @@
 /**
- * The data plane between NVIDIA's cards, one a rank, by NCCL: everything is enqueued on the stream under way, and the host
- * waits for nothing. A window is memory of the rank's own card, which peers read by gathering it.
+ * The data plane between NVIDIA's cards, one a rank, by NCCL. All work is enqueued on the current stream, and the host waits
+ * for nothing. A window is memory of the rank's own card, which peers receive by an all-gather.
  *
- * Where NCCL can, windows and what FSDP gathers into lie in memory that the ranks have registered with each other, so that gathers
- * leave multiprocessors to what computes. See nccl_symmetric.ts. What is reduced lies anywhere: copy engines do not add.
+ * Where NCCL can, windows and the memory into which FSDP gathers are registered with all ranks, so that gathers leave
+ * multiprocessors to computation (nccl_symmetric.ts). Memory of reductions is not registered: copy engines do not add.
  *
- * Sums are made in an order that NCCL chooses, and in the dtype that travels. The factor, a wider destination and what is added
- * to come after the sum, in the kernel that sums over ranks everywhere.
+ * NCCL chooses the order of sums, and rounds them to the dtype that travels. The factor, a wider destination and
+ * accumulation follow the sum, in the kernel that sums over ranks on all planes.
  *
  * @module
  */
@@ -54,7 +54,7 @@ const TYPES: ReadonlyMap<DType, number> = new Map([
   [int64, NCCL_CONSTANTS.ncclInt64],
 ]);
 
-/** Whether the ranks' parts are equally long and lie one behind the other, as NCCL's own gathers and reductions take them. */
+/** True if the ranks' parts are equally long and contiguous, as NCCL's own gathers and reductions require. */
 function isEven(parts: readonly ElementRange[]): boolean {
   const [first] = parts;
   return parts.every(({ offset, length }, rank) =>
@@ -62,14 +62,13 @@ function isEven(parts: readonly ElementRange[]): boolean {
   );
 }
 
-/** What planes of one world have in common. */
+/** Settings that all planes of a world share. */
 interface PlaneOptions {
   readonly share: ShareParts;
-  /** Whether ranks register memory, where there are several. */
+  /** True if ranks register memory, where there are several. */
   readonly registersMemory: boolean;
 }
 
-/** Moves memory of cards. */
 class NcclDataPlane implements DataPlane {
   readonly kind = "nccl";
   readonly sums = "any";
@@ -81,7 +80,7 @@ class NcclDataPlane implements DataPlane {
   readonly #kept = new DisposableStack();
   readonly #symmetric: SymmetricMemory | undefined;
 
-  /** @param resources what is given up with the plane */
+  /** @param resources disposed with the plane */
   constructor(device: CudaDevice, communicator: Communicator, options: PlaneOptions, resources: Disposable) {
     this.#device = device;
     this.#communicator = communicator;
@@ -123,7 +122,7 @@ class NcclDataPlane implements DataPlane {
         const parts = byteLengths.map((length, rank) => ({ length, offset: at(offsets, rank, "offset of rank") }));
         return last = this.#gatherParts(dst, pointer, parts);
       },
-      // Peers have the contents when they have gathered them: only this rank's own gathers read the memory.
+      // Peers only read the contents by their gathers, in which this rank takes part: its own last gather is the last read.
       beginWrite: () => last?.wait(),
       endWrite(): void {},
       dispose: () => {
@@ -173,8 +172,8 @@ class NcclDataPlane implements DataPlane {
       this.#communicator.enqueue((nccl, comm, stream) =>
         nccl.ncclAllReduce(place, place, n, type, combined, comm, stream)
       );
-      const whole = { dtype, dstDtype: dtype, n, accumulate: false, pastCaches: false, dst: ptr, sources: [ptr] };
-      if (scale !== undefined) device.kernels.sumRanks({ ...whole, scale });
+      const inPlace = { dtype, dstDtype: dtype, n, accumulate: false, pastCaches: false, dst: ptr, sources: [ptr] };
+      if (scale !== undefined) device.kernels.sumRanks({ ...inPlace, scale });
     }
     return enqueuedWork(device);
   }
@@ -214,7 +213,7 @@ class NcclDataPlane implements DataPlane {
     this.#kept.dispose();
   }
 
-  /** Copies the parts of all ranks, of which `src` is this one's, to `dst`; their elements are bytes. */
+  /** Gathers the parts of all ranks, in bytes, to `dst`; `src` is this rank's. */
   #gatherParts(dst: DevicePtr, src: DevicePtr, parts: readonly ElementRange[]): Work {
     const device = this.#device;
     const from = device.addressOf(src);
@@ -237,7 +236,7 @@ class NcclDataPlane implements DataPlane {
   }
 }
 
-/** The memory of a window that all ranks register, and what gives it back. */
+/** The memory of a window that all ranks register, and the stack that frees it. */
 function symmetricWindow(
   symmetric: SymmetricMemory,
   byteLength: number,
@@ -249,33 +248,33 @@ function symmetricWindow(
   return { value: ptr, kept };
 }
 
-/** How NCCL names a dtype. */
+/** NCCL's number of a dtype. */
 function typeOf(dtype: DType): number {
   const type = TYPES.get(dtype);
   if (type === undefined) throw new InternalError(`NCCL is to sum ${dtype.name}`);
   return type;
 }
 
-/** Where ranks of several hosts meet. */
+/** Meeting point of the ranks of several hosts. */
 export type HostsPlace = Pick<HostsJoinOptions, "address" | "port" | "token" | "localWorldSize">;
 
-/** How ranks join on cards. */
+/** Options of ranks that join on cards. */
 export interface NcclOptions extends ShmOptions {
-  /** Where they meet, unless all are on this host. */
+  /** Meeting point of several hosts; undefined if all ranks are on this host. */
   readonly hosts?: HostsPlace | undefined;
-  /** Whether ranks of one host that share a card, which NCCL may not join, go through memory of the host instead. @default false */
+  /** True if ranks of one host that share a card, which NCCL may refuse, go through host memory instead. @default false */
   readonly mayStage?: boolean | undefined;
 }
 
 /**
- * Joins the other ranks of this host, or of several, each with a card of its own. Ranks that have one card are joined by NCCL 2.30
- * and newer where NCCL_MULTI_RANK_GPU_ENABLE is 1, else as `mayStage` says; which it is, is reported.
+ * Joins the other ranks of this host, or of several, each with a card of its own. Ranks that share a card are joined by NCCL
+ * 2.30 and newer if NCCL_MULTI_RANK_GPU_ENABLE is 1, else as `mayStage` says; the way taken is reported.
  *
  * @param device a CUDA device
- * @throws {ArgumentError} if it is another one
+ * @throws {ArgumentError} if the device is not CUDA
  * @throws {LibraryNotFoundError} if NCCL is not found
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
- * @throws {CollectiveError} if two ranks have one card, and nothing joins them
+ * @throws {CollectiveError} if two ranks share a card, and nothing joins them
  * @example
  * ```ts ignore
  * using group = await openNccl(device, { rank: 0, worldSize: 2, run: "127.0.0.1:29500" });
@@ -297,10 +296,10 @@ export async function openNccl(device: Device, options: NcclOptions): Promise<Pr
   try {
     const host = hosts === undefined ? "" : `host ${Math.floor(rank / hosts.localWorldSize)}, `;
     const isSwitchedOff = isWithoutWindows(environment);
-    // Where one rank lacks NCCL, the others hear of it instead of waiting.
+    // If one rank lacks NCCL, all ranks fail instead of waiting for it.
     const { value: nccl, notes } = exchangeOutcomes(control, loaded, (found) => {
       const version = versionOf(found);
-      const joins = environment.whole("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && joinsOnOneCard(version);
+      const joins = environment.integer("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && joinsOnOneCard(version);
       const registers = gathersBy(version) !== "kernels" && !isSwitchedOff;
       return JSON.stringify([`${host}${device.busId}`, joins, registers]);
     });
@@ -348,7 +347,7 @@ function openData(
   }
 }
 
-/** Which ranks have one card, in words; undefined if each has its own. */
+/** The ranks that share a card, in words; undefined if each has its own. */
 function sharedCard(cards: readonly string[]): string | undefined {
   for (const [card, ranks] of Map.groupBy(cards.keys(), (rank) => at(cards, rank, "card of rank"))) {
     if (ranks.length > 1) return `ranks ${ranks.join(", ")} have one card (${card})`;

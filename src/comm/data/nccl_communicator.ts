@@ -1,12 +1,13 @@
 /**
- * Communicators of NCCL that never keep a rank for good. They do not block, so a call may be in progress for a while. The host
- * waits for NCCL, and for a card that waits for other ranks, by the control plane: such a wait ends when a rank dies, is late or
- * calls something else, and when NCCL has found an error. Whatever stops this rank aborts its communicators, which ends what
- * they have on the card.
+ * Communicators of NCCL that never block a rank forever. Calls are non-blocking, so one may be in progress for a while. The host
+ * waits for NCCL, and for a card that waits for other ranks, by the control plane: the wait ends when a rank dies, is late or
+ * calls something else, and when NCCL reports an error. Then this rank aborts its communicators, which ends their work on the
+ * card.
  *
- * Note [Giving up communicators]: what a rank has sent may lie in its own memory until it is received, so a communicator is
- * destroyed when all its ranks have finished with it. No rank waits for that before it leaves its first group, and then not long.
- * Registered memory is deregistered when the card has finished with it, before the communicator is given up, and freed after that.
+ * Note [Closing communicators]
+ * - Sent data may stay in the sender's memory until it is received, so a communicator is destroyed only after all its ranks have
+ *   finished with it. A rank waits for that when it leaves its first group, and only for a short time.
+ * - Registered memory is deregistered when the card has finished with it, before the communicator is closed, and freed after.
  *
  * @module
  */
@@ -21,22 +22,20 @@ import type { ControlPlane } from "../control_plane.ts";
 import { attempt, exchangeOutcomes } from "../together.ts";
 import { gathersBy, type Nccl, versionOf } from "./nccl_version.ts";
 
-/** Memory that the ranks of a communicator have registered with each other. */
+/** Handle of memory that the ranks of a communicator have registered with each other. */
 export type RegisteredWindow = Handle<"ncclWindow_t">;
-/** A communicator as NCCL knows it. */
 type Comm = Handle<"ncclComm_t">;
-/** A call that enqueues work; gives its status. */
+/** A call that enqueues work and returns its status. */
 export type NcclCall = (symbols: Symbols<typeof NCCL_BINDINGS>, comm: Comm, stream: Handle<"cudaStream_t">) => number;
 
-/** Longest time that a rank waits for others to finish with a communicator. See Note [Giving up communicators]. */
+/** Longest time that a rank waits for others to finish with a communicator. See Note [Closing communicators]. */
 const CLOSING_MS = 2000;
 
-/** One group's ranks, as NCCL joins them. */
 export class Communicator {
   readonly control: ControlPlane;
   readonly #all: Communicators;
   readonly #comm: Comm;
-  /** Memory that NCCL gave, and what it is registered as. */
+  /** Memory that NCCL allocated, with its registration if it has one. */
   readonly #memory = new Map<NativeAddress, RegisteredWindow | undefined>();
   #isClosing = false;
 
@@ -49,7 +48,7 @@ export class Communicator {
     all.throwIfFailed();
   }
 
-  /** Makes calls as one, on the stream under way, and returns when NCCL has taken them. */
+  /** Enqueues several calls as one on the current stream, and returns when NCCL has accepted them. */
   enqueue(...calls: readonly NcclCall[]): void {
     const { nccl: { symbols }, device: { streamHandle } } = this.#all;
     symbols.ncclGroupStart();
@@ -58,7 +57,7 @@ export class Communicator {
     if (isInProgress) this.#all.wait(() => !this.isInProgress, "enqueuing");
   }
 
-  /** A communicator of a part of the ranks, those with one `color`. Every rank of this one calls it. */
+  /** Splits off the communicator of a part of the ranks, which share one `color`. Every rank of this one calls it. */
   split(control: ControlPlane): Communicator {
     const { nccl } = this.#all;
     const comm = nccl.provider.out("ncclComm_t");
@@ -67,7 +66,7 @@ export class Communicator {
     return this.#all.add(control, comm.value);
   }
 
-  /** Memory of this rank's card that may be registered. The host waits for it. */
+  /** Allocates memory of this rank's card that may be registered. Blocks the host. */
   allocate(byteLength: number): NativeAddress {
     const { nccl: { provider, symbols } } = this.#all;
     const place = provider.out("address");
@@ -77,10 +76,10 @@ export class Communicator {
   }
 
   /**
-   * Registers memory of all ranks, as long on each, so that collectives between the same places of it find the other ranks'.
-   * Collective.
+   * Registers memory of all ranks, of the same length on each, so that collectives between the same offsets of it find the
+   * other ranks' memory. Collective.
    *
-   * @returns whether NCCL had a use for it
+   * @returns false if NCCL cannot use the registration
    */
   register(memory: NativeAddress, byteLength: number): boolean {
     const { nccl } = this.#all;
@@ -94,7 +93,7 @@ export class Communicator {
     return isUsed;
   }
 
-  /** Gives back memory that nothing uses any more. Of what is registered all ranks give back the same, between the same calls. */
+  /** Frees memory that no work uses. All ranks free the same registered memory, between the same calls. */
   release(memory: NativeAddress): void {
     this.#deregister(memory);
     this.#memory.delete(memory);
@@ -109,47 +108,47 @@ export class Communicator {
     this.#memory.set(memory, undefined);
   }
 
-  /** Begins to give it up. */
+  /** Begins to close the communicator. */
   close(): void {
     if (this.#isClosing || this.control.stopped) return;
-    // What the card has not finished with goes with the communicator, by force.
+    // If the card does not finish, the memory is freed with the communicator, which is then aborted.
     if (this.hasMemory && !this.#all.finish(() => this.control.stopped)) return;
     for (const memory of this.#memory.keys()) this.#deregister(memory);
     this.#isClosing = true;
     this.#all.nccl.symbols.ncclCommFinalize(this.#comm);
   }
 
-  /** Whether NCCL has not come to the end of the last call that concerns it alone. */
+  /** True while NCCL has not ended the last call that concerns this communicator alone. */
   get isInProgress(): boolean {
     return this.#status === "ncclInProgress";
   }
 
-  /** What went wrong since the last call, if anything. */
+  /** NCCL's error since the last call; undefined if there is none. */
   get problem(): string | undefined {
     const status = this.#status;
     if (status === undefined || status === "ncclInProgress") return undefined;
     return `NCCL failed with ${status}: ${this.#all.nccl.symbols.ncclGetLastError(this.#comm)}`;
   }
 
-  /** Frees it, by force unless all ranks have finished with it. */
+  /** Frees the communicator: destroys it if all ranks have finished with it, else aborts it. */
   free(): void {
     const { symbols } = this.#all.nccl;
     if (this.#isClosing && this.#status === undefined) symbols.ncclCommDestroy(this.#comm);
     else symbols.ncclCommAbort(this.#comm);
   }
 
-  /** Whether it has memory of NCCL. */
+  /** True if the communicator has memory of NCCL. */
   get hasMemory(): boolean {
     return this.#memory.size > 0;
   }
 
-  /** Frees its memory, of a communicator that is freed. */
+  /** Frees the memory of a communicator that is freed. */
   freeMemory(): void {
     for (const memory of this.#memory.keys()) this.#all.nccl.symbols.ncclMemFree(memory);
     this.#memory.clear();
   }
 
-  /** The name of its state; undefined for success. */
+  /** Name of the communicator's state; undefined for success. */
   get #status(): string | undefined {
     const { provider, symbols } = this.#all.nccl;
     const state = provider.out("i32");
@@ -180,7 +179,7 @@ export class Communicators implements Disposable {
     this.#kept.use(device.waitBy((ready) => this.wait(ready, "computing")));
   }
 
-  /** The communicator of all ranks. Collective. */
+  /** Makes the communicator of all ranks. Collective. */
   join(): Communicator {
     const { rank, size } = this.#control;
     const { symbols, provider } = this.nccl;
@@ -196,7 +195,7 @@ export class Communicators implements Disposable {
     return this.add(this.#control, comm.value);
   }
 
-  /** Takes a communicator in that is being made, and waits until it is. */
+  /** Adds a communicator that is being made, and waits until it is ready. */
   add(control: ControlPlane, comm: Comm): Communicator {
     const made = new Communicator(this, control, comm);
     this.#open.add(made);
@@ -206,7 +205,7 @@ export class Communicators implements Disposable {
   /**
    * Returns once `ready()` holds, which work on the card or NCCL makes true.
    *
-   * @throws {CollectiveError} if a rank died, is late beyond the timeout or calls something else, or NCCL has found an error
+   * @throws {CollectiveError} if a rank died, is late beyond the timeout or calls something else, or NCCL reports an error
    */
   wait(ready: () => boolean, stage: string): void {
     try {
@@ -218,25 +217,25 @@ export class Communicators implements Disposable {
     }
   }
 
-  /** @throws {CollectiveError} if NCCL has found an error */
+  /** @throws {CollectiveError} if NCCL reports an error */
   throwIfFailed(): void {
     const failed = this.#failed;
     if (failed?.problem !== undefined) failed.control.stop(failed.problem);
   }
 
-  /** Frees all. See Note [Giving up communicators]. */
+  /** Frees all communicators. See Note [Closing communicators]. */
   [Symbol.dispose](): void {
     this.#kept.dispose();
     for (const one of this.#open) one.close();
-    comesToPass(() => [...this.#open].every((one) => !one.isInProgress), () => this.#control.stopped);
+    poll(() => [...this.#open].every((one) => !one.isInProgress), () => this.#control.stopped);
     this.#abort();
   }
 
-  /** Waits, not long, until the card has finished with all that was enqueued; returns whether it has. */
-  finish(isInVain: () => boolean): boolean {
+  /** Waits up to {@link CLOSING_MS} until the card has finished all enqueued work; returns false if it has not. */
+  finish(isHopeless: () => boolean): boolean {
     const { streams } = this.device;
     const ends = STREAMS.map((name) => streams.get(name).record());
-    return comesToPass(() => ends.every(({ done }) => done), isInVain);
+    return poll(() => ends.every(({ done }) => done), isHopeless);
   }
 
   get #failed(): Communicator | undefined {
@@ -246,18 +245,18 @@ export class Communicators implements Disposable {
 
   #abort(): void {
     for (const one of this.#open) one.free();
-    // What computes may still read it. What a card does not come to the end of, the driver frees with the process.
+    // Enqueued work may still read the memory. If the card does not finish, the driver frees it with the process.
     const withMemory = [...this.#open].filter(({ hasMemory }) => hasMemory);
     if (withMemory.length > 0 && this.finish(() => false)) { for (const one of withMemory) one.freeMemory(); }
     this.#open.clear();
   }
 }
 
-/** Whether something comes to pass before a rank has waited too long for others, or waits in vain. */
-function comesToPass(isSo: () => boolean, isInVain: () => boolean): boolean {
+/** Checks `holds` until it is true; returns false after {@link CLOSING_MS}, or as soon as `isHopeless`. */
+function poll(holds: () => boolean, isHopeless: () => boolean): boolean {
   const end = performance.now() + CLOSING_MS;
-  while (!isSo()) {
-    if (isInVain() || performance.now() >= end) return false;
+  while (!holds()) {
+    if (isHopeless() || performance.now() >= end) return false;
     blockFor(1);
   }
   return true;

@@ -1,12 +1,12 @@
 /**
- * Memory that the ranks of one communicator register with each other, so that NCCL moves it by copy engines or by its kernels for
- * symmetric memory: windows of parameters, and slots that units gather into. It is made where all ranks are, stays until the group
- * is given up, and is counted by the device's allocator.
+ * Memory that the ranks of a communicator register with each other, so that NCCL moves it by copy engines or by its kernels for
+ * symmetric memory: windows of parameters, and slots into which units gather. Registering is collective, the memory stays until
+ * the group is disposed, and the device's allocator counts it.
  *
- * Note [Registered memory is the same on all ranks]: NCCL finds another rank's memory by where its own lies, so ranks register the
- * same sizes in one order, gather between the same pieces, and give pieces back between the same calls. But windows are disposed in
- * any order, and cards finish with them at different times. So at each registration the ranks tell each other the windows that their
- * cards have finished with, and give back those that all have named.
+ * Note [Registered memory is the same on all ranks]: NCCL derives the address of another rank's memory from this rank's. So
+ * - ranks register blocks of the same sizes in one order, gather between the same blocks, and free blocks between the same calls;
+ * - windows are disposed in any order, and cards finish with them at different times: at each registration the ranks exchange the
+ *   numbers of the blocks that their cards have finished with, and free those that all ranks name.
  *
  * @module
  */
@@ -22,22 +22,22 @@ import { attempt, exchangeOutcomes } from "../together.ts";
 import { GatherSlots, registeredBytes } from "./gather_slots.ts";
 import type { Communicator } from "./nccl_communicator.ts";
 
-/** A piece of memory that all ranks have registered. */
+/** A block of memory that all ranks have registered. */
 interface RegisteredMemory {
   readonly ptr: DevicePtr;
   readonly address: NativeAddress;
-  /** After the last work that uses it; undefined while it is in use. */
+  /** Events after the last work that uses it; undefined while it is in use. */
   ends: readonly DeviceEvent[] | undefined;
 }
 
-/** What ranks tell each other of a piece to be. */
+/** The note that ranks exchange before they register a block. */
 interface Note {
   readonly byteLength: number;
-  /** Numbers of pieces that this rank has finished with. */
+  /** Numbers of the blocks that this rank's card has finished with. */
   readonly finished: readonly number[];
 }
 
-/** How registering is switched off by who cannot use it. */
+/** The way to switch registration off. */
 const REMEDY = "Set NCCL_WIN_ENABLE=0 for all ranks to gather without symmetric memory";
 
 /** The registered memory of one communicator. */
@@ -45,10 +45,10 @@ export class SymmetricMemory implements Disposable {
   readonly #device: CudaDevice;
   readonly #communicator: Communicator;
   readonly #slots: GatherSlots;
-  /** By numbers, which are the same on all ranks. */
+  /** The blocks, by numbers that are the same on all ranks. */
   readonly #pieces = new Map<number, RegisteredMemory>();
   #number = 0;
-  /** Whether NCCL had no use for a registration: then nothing more is registered. */
+  /** True after NCCL could not use a registration: then nothing more is registered. */
   #isRefused = false;
 
   constructor(device: CudaDevice, communicator: Communicator) {
@@ -57,7 +57,7 @@ export class SymmetricMemory implements Disposable {
     this.#slots = new GatherSlots(device, (byteLength, owner, kind) => this.#make(byteLength, owner, kind)?.ptr);
   }
 
-  /** A window's memory, given back by the function that comes with it. Collective. */
+  /** Allocates a window's memory, which `close` frees. Collective. */
   openWindow(byteLength: number, owner: string): { readonly ptr: DevicePtr; readonly close: () => void } {
     const { allocator, streams } = this.#device;
     const piece = this.#make(registeredBytes(byteLength), owner, "parameters");
@@ -68,24 +68,23 @@ export class SymmetricMemory implements Disposable {
     return { ptr: piece.ptr, close: () => void (piece.ends ??= STREAMS.map((name) => streams.get(name).record())) };
   }
 
-  /** What one unit gathers into. */
   gatherMemory(): GatherMemory {
     const slots = this.#slots.open();
     return { ...slots, grows: (byteLength) => !this.#isRefused && slots.grows(byteLength) };
   }
 
-  /** The number of the slot that begins there, from 1; 0 for none. */
+  /** Number of the slot that begins at `ptr`, from 1; 0 if none does. */
   placeOf(ptr: DevicePtr): number {
     return this.#slots.numberOf(ptr);
   }
 
-  /** Counts it no longer; NCCL has it as long as the communicator. */
+  /** Uncounts the memory; NCCL keeps it as long as the communicator. */
   [Symbol.dispose](): void {
     for (const { ptr } of this.#pieces.values()) this.#device.allocator.disown(ptr);
     this.#pieces.clear();
   }
 
-  /** Makes a piece; undefined where NCCL has no use for one. See Note [Registered memory is the same on all ranks]. */
+  /** Makes a block; undefined where NCCL cannot use it. See Note [Registered memory is the same on all ranks]. */
   #make(byteLength: number, owner: string, kind: MemoryKind): RegisteredMemory | undefined {
     if (this.#isRefused) return undefined;
     const { allocator, graphs, provider } = this.#device;
@@ -133,7 +132,7 @@ export class SymmetricMemory implements Disposable {
     return undefined;
   }
 
-  /** Registers memory with that of the other ranks, who wait for this one. */
+  /** Registers this rank's memory together with the other ranks'. */
   #register(address: NativeAddress, byteLength: number): boolean {
     try {
       return this.#communicator.register(address, byteLength);

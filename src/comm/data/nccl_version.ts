@@ -1,6 +1,6 @@
 /**
- * What NCCL can do by its version. Copy engines and symmetric memory save what computes: without them the kernels of a gather take
- * multiprocessors from products. NCCL itself decides for each communicator whether its cards reach each other so that they serve.
+ * Abilities of NCCL by its version. Without copy engines or symmetric memory, the kernels of a gather take multiprocessors
+ * from computation. For each communicator NCCL itself decides if its cards can reach each other that way.
  *
  * @module
  */
@@ -8,16 +8,17 @@ import type { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
 import type { Library } from "../../ffi/types.ts";
 import type { Environment } from "../../runtime/env.ts";
 
-/** NCCL, loaded. */
 export type Nccl = Library<typeof NCCL_BINDINGS>;
 
-/** What moves a gather between memory that ranks have registered with each other, at best; `kernels` where nothing is registered. */
+/** The fastest way in which NCCL gathers between registered memory; `kernels` where nothing is registered. */
 export type GatheringBy = "copy engines" | "symmetric kernels" | "kernels";
 
-/** The first versions that register windows, have the zero-CTA policy, and join ranks on one card, as `ncclGetVersion` tells them. */
+/**
+ * First versions, as `ncclGetVersion` numbers them, that register windows, have the zero-CTA policy, and join ranks on one card.
+ */
 const [REGISTERS, ZERO_CTA, JOINS_ON_ONE_CARD] = [22_700, 22_800, 23_000];
 
-/** Its version as it tells it, e.g. 22809. */
+/** Version of the library, e.g. 22809. */
 export function versionOf({ provider, symbols }: Nccl): number {
   const version = provider.out("i32");
   symbols.ncclGetVersion(version);
@@ -30,23 +31,21 @@ export function describeVersion(version: number): string {
   return `${major}.${Math.floor(rest / 100)}.${rest % 100}`;
 }
 
-/** Whether a version can join ranks on one card. */
 export function joinsOnOneCard(version: number): boolean {
   return version >= JOINS_ON_ONE_CARD;
 }
 
-/** What a version gathers by. */
 export function gathersBy(version: number): GatheringBy {
   if (version >= ZERO_CTA) return "copy engines";
   return version >= REGISTERS ? "symmetric kernels" : "kernels";
 }
 
-/** Whether NCCL is told to register nothing. */
+/** True if NCCL_WIN_ENABLE=0 forbids registration. */
 export function isWithoutWindows(environment: Environment): boolean {
-  return environment.whole("NCCL_WIN_ENABLE") === 0;
+  return environment.integer("NCCL_WIN_ENABLE") === 0;
 }
 
-/** What NCCL gathers by, in words for a reader of the log, who may have switched it off (`NCCL_WIN_ENABLE=0`). */
+/** The way in which NCCL gathers, as a sentence for the log. */
 export function describeGathers(version: number, isSwitchedOff: boolean): string {
   const name = `NCCL ${describeVersion(version)}`;
   if (isSwitchedOff) return `${name} gathers by kernels, as NCCL_WIN_ENABLE is 0`;

@@ -1,6 +1,6 @@
 /**
- * The data plane between processes of one host: shards lie in shared segments, where peers read them, and everything else
- * goes through a staging segment. Both are mapped into each rank's device memory, so kernels work on them in place.
+ * The data plane between processes of one host. Shards lie in shared segments, where peers read them; all other data goes
+ * through a staging segment. Both are mapped into each rank's device memory, so kernels work on them in place.
  *
  * @module
  */
@@ -20,19 +20,19 @@ import { divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
 import { SPARE, StagedDataPlane, stagingWords } from "./staged.ts";
 import { copiedStaging, mappedStaging, Scratch } from "./staging.ts";
 
-/** How a process joins its host's ranks and shares memory with them. */
+/** Options of a process that joins its host's ranks and shares memory with them. */
 export interface ShmOptions extends ShmJoinOptions, StagingOptions {
-  /** `copy` keeps segments out of the device's memory, as where they cannot be mapped there; default `auto`. */
+  /** `copy` copies between segments and device memory, as happens where segments cannot be mapped there; default `auto`. */
   readonly mapping?: "auto" | "copy" | undefined;
 }
 
-/** What the data planes of one process have in common. */
+/** State that the data planes of one process share. */
 interface Shared {
   readonly files: RunFiles;
   readonly pages: DevicePages;
   readonly slotBytes: number;
   readonly options: ShmOptions;
-  /** Why segments are not mapped over this rank's device memory: nothing if they are, `undefined` before that was tried. */
+  /** Reason why segments are not mapped over this rank's device memory: empty if they are, `undefined` before the test. */
   readonly obstacle: string | undefined;
 }
 
@@ -66,7 +66,7 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
   return new StagedDataPlane({
     ...{ kind: "shm", control, device, words, staging, layout, resources: kept },
     stagingBytes: size > 1 && obstacle === "" ? slotsBytes : 0,
-    // Shards lie in segments of their own wherever every rank can map them.
+    // Shards lie in segments of their own if every rank can map them.
     openMapped: size > 1 && notes.every((note) => note === "") ? openMapped : undefined,
     split: (part) => openData(part, { ...shared, obstacle }),
   });
@@ -75,7 +75,7 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
 /**
  * Joins the other ranks of this host.
  *
- * @param device whose memory the segments are mapped into
+ * @param device the segments are mapped into its memory
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
  * @throws {OutOfMemoryError} if shared memory is too small
  * @throws {UnsupportedError} where processes cannot share memory: anywhere but on Linux
@@ -96,7 +96,7 @@ export async function openShm(device: Device, options: ShmOptions): Promise<Proc
   }
 }
 
-/** The data plane of ranks that have joined. Collective. */
+/** Opens the data plane of ranks that have joined. Collective. */
 export function openShmData(control: ShmControlPlane, posix: Posix, device: Device, options: ShmOptions): DataPlane {
   const pages = new DevicePages(device, posix);
   const slotBytes = slotBytesOf("shm", control.size, options);

@@ -1,7 +1,7 @@
 /**
- * A window of which all parts lie in one segment: this rank's part in its device memory, and all of them natively besides.
- * Peers read a part where it lies, so epochs order writes and gathers; see Note [Order by epochs] in `data_plane.ts`. They
- * lie in the segment's head: a window shares nothing with any other.
+ * A window in one segment: this rank's part is mapped into its device memory, and all parts are mapped natively. Peers read
+ * a part in place, so epochs order writes and gathers; see Note [Order by epochs] in `data_plane.ts`. The epochs lie at the
+ * begin of the segment, so windows share nothing with each other.
  *
  * @module
  */
@@ -14,12 +14,12 @@ import { reserve, shareSegment } from "../control/segments.ts";
 import { FINISHED, type Window, type Work } from "../data_plane.ts";
 import type { DevicePages } from "./device_pages.ts";
 
-// Words of a rank in the head: each counter has a cache line.
+// Words of a rank; each counter has a cache line.
 const PUBLISHED = 0;
 const GATHERED = 16;
 const RANK_WORDS = 32;
 
-/** Opens a window between processes. Collective; if any rank fails, none keeps anything. */
+/** Opens a window between processes. Collective; if any rank fails, no rank keeps anything. */
 export function openShmWindow(
   control: ControlPlane,
   files: RunFiles,
@@ -31,7 +31,7 @@ export function openShmWindow(
   const { device, posix: { provider, libc: { symbols: { memcpy } } } } = pages;
   const gatheredBytes = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
   const copyPastCaches = gatheredBytes < PAST_CACHES_BYTES ? undefined : device.copyPastCaches?.bind(device);
-  // The head, then each rank's part in whole pages.
+  // Offsets of the epochs, then of each rank's part, in whole pages.
   const headBytes = pages.roundUp(size * RANK_WORDS * 4);
   const begins: number[] = [];
   let mappedBytes = headBytes;
@@ -43,14 +43,14 @@ export function openShmWindow(
   const { value: { address, pointer }, kept } = shareSegment(control, files, request, (descriptor, address, stack) => {
     const begin = at(begins, rank, "part of rank");
     const ownBytes = pages.roundUp(at(byteLengths, rank, "part of rank"));
-    // Each rank reserves its own part, so that its pages are near it.
+    // Each rank reserves its own part, so that the part's pages are near it.
     if (ownBytes > 0) reserve(files, descriptor, ownBytes, request.owner, begin);
     const block = { owner: request.owner, kind: "parameters" } as const;
     return { address, pointer: pages.mapIn(descriptor, ownBytes, block, begin, stack) };
   });
   const head = provider.viewOf(address, headBytes);
   const words = begins.map((_, peer) => new Int32Array(head, peer * RANK_WORDS * 4, RANK_WORDS));
-  // The epoch that a rank has published, and one more than the epoch that it has finished gathering.
+  // PUBLISHED: epoch that a rank has published. GATHERED: epoch that it has finished gathering, plus 1.
   const published = new Counters(control, words, PUBLISHED);
   const gathered = new Counters(control, words, GATHERED);
   let epoch = 0;
@@ -62,7 +62,7 @@ export function openShmWindow(
     },
     endWrite: () => published.raise(++epoch),
     gather(dst, offsets): Work {
-      // Starting with its own part, each rank reads in another order: no two wait for the same memory.
+      // Each rank begins with its own part, so ranks read different parts at a time.
       for (let i = 0; i < size; i++) {
         const peer = (rank + i) % size;
         const byteLength = at(byteLengths, peer, "part of rank");

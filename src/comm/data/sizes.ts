@@ -1,5 +1,5 @@
 /**
- * The sizes that data planes choose: by them the real ones take memory and divide it, and a dry one takes the same.
+ * Sizes of staging memory and their division: shared by the real data planes and the dry one.
  *
  * @module
  */
@@ -9,32 +9,32 @@ import { ArgumentError } from "../../errors.ts";
 import { DEPTH } from "../control/counters.ts";
 import type { ElementRange } from "../data_plane.ts";
 
-/** Everything in a slot starts on a multiple of this many bytes. */
+/** Alignment of everything in a slot, in bytes. */
 export const ALIGNMENT = 256;
-/** All-reduces up to this size go in one round, each rank summing all of it. */
+/** All-reduces of at most this many bytes take one round, in which each rank sums all elements. */
 const ONE_SHOT_BYTES = 8192;
 
-/** How much staging memory there is, and how it is divided. */
+/** Size of staging memory and of its chunks. */
 export interface StagingOptions {
   /**
    * Staging bytes of all ranks together. Default: 2 MiB for each pair of ranks, at most 64 MiB, between processes; 8 MiB
-   * between Workers. Groups that are split off have as much a rank.
+   * between Workers. Groups that are split off have as much for each rank.
    */
   readonly stagingBytes?: number | undefined;
-  /** Most bytes that go to one rank in one round; default 512 KiB. No bit of a result depends on it. */
+  /** Largest number of bytes sent to one rank in one round; default 512 KiB. Results have the same bits for all values. */
   readonly chunkBytes?: number | undefined;
 }
 
 /** Bytes of each rank's slot in the first group. */
 export function slotBytesOf(kind: "shm" | "loopback", size: number, { stagingBytes }: StagingOptions): number {
   if (size === 1) return 0;
-  // A whole chunk for every pair of ranks, in each part: more would not be touched by a reduction.
+  // One full chunk for every pair of ranks in each part: a reduction would not touch more.
   const most = kind === "shm" ? Math.min(64 * 2 ** 20, 2 * 2 ** 20 * size ** 2) : 8 * 2 ** 20;
   const least = size ** 2 * DEPTH * ALIGNMENT;
   return floorTo((stagingBytes ?? Math.max(most, least)) / size, ALIGNMENT);
 }
 
-/** How a slot is divided: DEPTH parts, each with a chunk for every rank. */
+/** Division of a slot: DEPTH parts, each with a chunk for every rank. */
 export interface SlotLayout {
   readonly slotBytes: number;
   readonly partBytes: number;
@@ -44,10 +44,10 @@ export interface SlotLayout {
 /**
  * Divides slots.
  *
- * @throws {ArgumentError} if there is no room for a chunk
+ * @throws {ArgumentError} if a slot is too small for chunks
  */
 export function divideSlot(slotBytes: number, size: number, { chunkBytes = 512 * 1024 }: StagingOptions): SlotLayout {
-  // A rank alone stages nothing: whatever it sums is one chunk.
+  // A rank alone stages nothing: its sums are one chunk of any length.
   if (size === 1) return { slotBytes, partBytes: 0, chunkBytes: 2 ** 52 };
   const partBytes = floorTo(slotBytes / DEPTH, ALIGNMENT);
   const chunk = Math.min(floorTo(partBytes / size, ALIGNMENT), floorTo(chunkBytes, ALIGNMENT));
@@ -58,7 +58,7 @@ export function divideSlot(slotBytes: number, size: number, { chunkBytes = 512 *
   );
 }
 
-/** Elements of an all-reduce that go in one round. */
+/** Largest number of elements that an all-reduce of one round takes. */
 export function oneShotLength({ chunkBytes }: SlotLayout, unit: number): number {
   return Math.floor(Math.min(ONE_SHOT_BYTES, chunkBytes) / unit);
 }
@@ -77,7 +77,7 @@ export function roundUpToPage(byteLength: number, pageBytes: number): number {
   return Math.ceil(byteLength / pageBytes) * pageBytes;
 }
 
-/** Device memory for a mapping: whole pages, on a page's boundary; an ordinary block for no bytes. */
+/** Allocates device memory for a mapping: whole pages, aligned to a page; an ordinary block for 0 bytes. */
 export function allocatePages(
   allocator: Allocator,
   byteLength: number,

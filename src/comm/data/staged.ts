@@ -1,9 +1,9 @@
 /**
- * A data plane over staging buffers, for `shm` and `loopback` alike: everything goes in rounds through slots that their
- * ranks write and all others read. The number of rounds is equal on all ranks because it follows from announced sizes;
- * see Note [Rounds] in `counters.ts`.
+ * The data plane over staging buffers, for `shm` and `loopback` alike. All data goes in rounds through slots, of which each
+ * rank writes its own and reads the others'. Announced sizes fix the number of rounds, so it is the same on all ranks; see
+ * Note [Rounds] in `counters.ts`.
  *
- * Sums take ranks in the order 0, 1, 2, … element by element, so chunk sizes do not show in the bits.
+ * Sums add the ranks in the order 0, 1, 2, … for each element, so chunk sizes do not change the bits.
  *
  * @module
  */
@@ -29,32 +29,32 @@ import { laneWords, transferAll } from "./transfers.ts";
 // Words that each rank shares with the others.
 const SENT = 0;
 const TAKEN = 16;
-/** A word that nothing is read from. */
+/** A shared word that no code reads. */
 export const SPARE = 17;
 const LANES = 32;
 
-/** Shared words that each of `size` ranks needs. */
+/** Number of shared words that each of `size` ranks needs. */
 export function stagingWords(size: number): number {
   return LANES + laneWords(size);
 }
 
-/** Where a group's data is staged, and what the kinds of planes do each in their way. */
+/** Staging of a group, and the functions in which the kinds of planes differ. */
 export interface StagingPlace extends Pick<DataPlane, "kind" | "split"> {
   readonly control: ControlPlane;
   readonly device: Device;
-  /** {@link stagingWords} shared words of each rank, zero at first. */
+  /** {@link stagingWords} shared words of each rank, zeros at first. */
   readonly words: readonly Int32Array[];
   readonly staging: StagingBuffer;
   readonly layout: SlotLayout;
   /** Bytes of mapped staging; see {@link DataPlane}. */
   readonly stagingBytes: number;
-  /** Opens windows where peers can read them; without, each rank has a private one that goes through staging. */
+  /** Opens windows that peers can read; undefined where each rank's window is private and is gathered through staging. */
   readonly openMapped?: DataPlane["openWindow"] | undefined;
-  /** What is given up with the plane. */
+  /** Disposed with the plane. */
   readonly resources: Disposable;
 }
 
-/** What moves data between ranks that share memory. */
+/** The data plane of ranks that share memory. */
 export class StagedDataPlane implements DataPlane {
   readonly kind: string;
   readonly stagingBytes: number;
@@ -89,7 +89,7 @@ export class StagedDataPlane implements DataPlane {
       device.copy(devicePtr(dst + at(offsets, control.rank, "offset of rank")), pointer, own);
       return this.#gatherParts(dst, parts);
     };
-    // Contents are read when all gather them, so nobody waits to write them.
+    // Contents are read only in gathers, which all ranks make together, so no rank waits before it writes.
     return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => kept.dispose() };
   }
 
@@ -151,7 +151,7 @@ export class StagedDataPlane implements DataPlane {
     }
     const slices = evenSlices(n, size);
     const dst = devicePtr(ptr + at(slices, rank, "slice of rank").offset * unit);
-    // Sums are gathered at once, from where caches hold them.
+    // The sums are still in caches, so they are gathered right after.
     this.#reduceScatter({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false }, false);
     return this.#gatherParts(
       ptr,
@@ -183,14 +183,14 @@ export class StagedDataPlane implements DataPlane {
     this.#place.resources[Symbol.dispose]();
   }
 
-  /** Gives every rank all parts, in bytes from `begin`, of which each holds its own in its place. */
+  /** Gathers all ranks' parts, in bytes from `begin`, of which each rank holds its own in place. */
   #gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
     const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
     const longest = size === 1 ? 0 : parts.reduce((most, { length }) => Math.max(most, length), 0);
     for (let start = 0; start < longest; start += step) {
       const round = this.#rounds.next;
       const slot = this.#rounds.begin(round) * step;
-      // Starting with itself, each rank reads in another order: no two wait for the same memory.
+      // Each rank begins with its own part, so ranks read different parts at a time.
       for (let i = 0; i < size; i++) {
         const peer = (rank + i) % size;
         const { offset, length } = at(parts, peer, "part of rank");
@@ -209,7 +209,7 @@ export class StagedDataPlane implements DataPlane {
     return enqueuedWork(this.#place.device);
   }
 
-  /** One round: every rank stages all of a small array, and every rank combines all. */
+  /** Reduces a small array in one round: every rank stages all of it, and every rank combines all. */
   #reduceAtOnce({ ptr, n, dtype, op, scale }: AllReduceArgs): void {
     const { control: { rank, size }, device: { kernels }, layout, staging } = this.#place;
     const byteLength = n * dtype.byteLength;
@@ -226,7 +226,7 @@ export class StagedDataPlane implements DataPlane {
     if (op === "sum") {
       kernels.sumRanks({ dtype, dstDtype: dtype, n, accumulate: false, pastCaches: false, dst: ptr, sources, scale });
     } else {
-      // In the order of the ranks too: of two zeros or NaNs the first one wins.
+      // In the order of ranks as well: of two zeros or NaNs the first one wins.
       staging.take(ptr, 0, offset, byteLength);
       for (const other of sources.slice(1)) {
         const strides = { aStrides: [1], bStrides: [1] };

@@ -1,6 +1,6 @@
 /**
- * Staging buffers: memory of which each rank has a slot that it alone writes and all read. On its way from device to
- * device, data goes through them chunk by chunk.
+ * Staging buffers: memory with a slot for each rank, which that rank alone writes and all ranks read. Data moves through
+ * them from device to device, chunk by chunk.
  *
  * @module
  */
@@ -8,19 +8,21 @@ import { at } from "../../at.ts";
 import type { Allocator } from "../../device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 
-/** The slots of a group. Offsets are bytes from a slot's begin. */
+/** The slots of a group. Offsets are bytes from the begin of a slot. */
 export interface StagingBuffer {
-  /** Allocates what views of some ranks need, of so many bytes each: it fails before a round begins, and not in its middle. */
+  /**
+   * Allocates memory for views of some ranks, `byteLength` bytes each, so that running out of memory fails before a round begins.
+   */
   reserve(ranks: Iterable<number>, byteLength: number): void;
   /** Writes device memory into this rank's slot. */
   put(offset: number, src: DevicePtr, byteLength: number): void;
-  /** A device address where bytes of a rank's slot can be read; valid until the next `view` of that rank. */
+  /** Device address of bytes in a rank's slot; valid until the next `view` of that rank. */
   view(rank: number, offset: number, byteLength: number): DevicePtr;
   /** Copies from a rank's slot to device memory. */
   take(dst: DevicePtr, rank: number, offset: number, byteLength: number): void;
 }
 
-/** Slots that lie in device memory from `begin`, one after another: nothing is copied to be read. */
+/** Slots in device memory from `begin`, in rank order: views need no copy. */
 export function mappedStaging(device: Device, begin: DevicePtr, slotBytes: number, own: number): StagingBuffer {
   const view = (rank: number, offset: number): DevicePtr => devicePtr(begin + rank * slotBytes + offset);
   return {
@@ -31,7 +33,7 @@ export function mappedStaging(device: Device, begin: DevicePtr, slotBytes: numbe
   };
 }
 
-/** Slots outside device memory: what a kernel should read is copied into `scratch` first. */
+/** Slots outside device memory: a view copies its bytes into `scratch` first. */
 export function copiedStaging(
   device: Device,
   slots: readonly Uint8Array[],
@@ -54,7 +56,7 @@ export function copiedStaging(
   };
 }
 
-/** Device memory that chunks of other ranks are copied into: a block a rank, as large as was needed so far. */
+/** Device memory for copies of other ranks' chunks: a block for each rank, of the largest size that was needed so far. */
 export class Scratch implements Disposable {
   readonly #allocator: Allocator;
   readonly #blocks: { readonly ptr: DevicePtr; readonly byteLength: number }[] = [];
@@ -63,13 +65,13 @@ export class Scratch implements Disposable {
     this.#allocator = allocator;
   }
 
-  /** The block of a rank, with room for `byteLength` bytes; what was in it may be gone. */
+  /** The block of a rank, of at least `byteLength` bytes; it may lose its contents. */
   of(rank: number, byteLength: number): DevicePtr {
     const old = this.#blocks[rank];
     if (old !== undefined && old.byteLength >= byteLength) return old.ptr;
     if (old !== undefined) {
       this.#allocator.free(old.ptr);
-      delete this.#blocks[rank]; // where memory runs out, the next call allocates again
+      delete this.#blocks[rank]; // if memory runs out now, the next call allocates again
     }
     const ptr = this.#allocator.allocate(byteLength, "staging", "staging");
     this.#blocks[rank] = { ptr, byteLength };

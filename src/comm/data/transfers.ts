@@ -1,7 +1,7 @@
 /**
- * Messages between two ranks, through the sender's slot: chunk k of a pair lies in part k mod DEPTH, where the receiver's
- * chunk of a reduction would. A message has ended for its sender when all of it was taken, so the slot is free again for
- * rounds. Its length goes ahead of it, so that two ends which disagree find out.
+ * Messages between two ranks, through the sender's slot. Chunk k of a pair lies in part k mod DEPTH, in the place of the
+ * receiver's chunk of a reduction. A send ends when the receiver has taken all of it, so the slot is free again for rounds.
+ * The sender gives the length before the first chunk, so that ranks which disagree are found.
  *
  * @module
  */
@@ -12,18 +12,21 @@ import type { Transfer } from "../data_plane.ts";
 import type { SlotLayout } from "./sizes.ts";
 import type { StagingPlace } from "./staged.ts";
 
-/** What both ends of a message work on; `words` are {@link laneWords} of each rank. */
+/** State that both ranks of a message use; `words` are {@link laneWords} of each rank. */
 export type Lanes = Pick<StagingPlace, "control" | "words" | "staging" | "layout">;
 
-/** Words that each of `size` ranks needs. For each peer: chunks sent to it, chunks taken from it, two halves of a length. */
+/**
+ * Number of words that each of `size` ranks needs. For each peer: chunks sent to it, chunks taken from it, two halves of a
+ * length.
+ */
 export function laneWords(size: number): number {
   return 4 * size;
 }
 
-/** Messages under way: gives what must hold before they can go on. */
+/** A message under way: yields the condition that must hold before its next step. */
 type Message = Generator<() => boolean, void>;
 
-/** Makes all transfers side by side; one after another where two have the same direction and peer. */
+/** Makes all transfers side by side; those of the same direction and peer in order. */
 export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void {
   const inTurn = Map.groupBy(transfers, ({ kind, peer }) => `${kind} ${peer}`);
   const open = new Map<Message, { readonly peer: number; readonly ready: () => boolean }>();
@@ -33,7 +36,7 @@ export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void 
   }
   const isReady = (): boolean => [...open.values()].some(({ ready }) => ready());
   while (open.size > 0) {
-    // A peer whose messages have all ended may have left.
+    // Only peers with open messages are awaited: others may have left.
     const peers = [...new Set([...open.values()].map(({ peer }) => peer))];
     if (!isReady()) lanes.control.wait(isReady, "passing messages", peers.length === 1 ? peers[0] : peers);
     for (const [message, { peer, ready }] of open) {
@@ -74,8 +77,8 @@ function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength,
   do {
     yield () => sent.reached(peer, taken.own + 1);
     if (start === 0) {
-      const told = at(words, peer, "words of rank").subarray(2 * (size + rank));
-      const given = (at(told, 0, "word") >>> 0) + at(told, 1, "word") * 2 ** 32;
+      const length = at(words, peer, "words of rank").subarray(2 * (size + rank));
+      const given = (at(length, 0, "word") >>> 0) + at(length, 1, "word") * 2 ** 32;
       const [from, to] = [control.worldRank(peer), control.worldRank(rank)];
       if (given !== byteLength) {
         control.stop(`rank ${from} sends ${given} bytes, but rank ${to} receives ${byteLength}`);
@@ -88,7 +91,7 @@ function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength,
   } while (start < byteLength);
 }
 
-/** Where chunk `count` to a rank lies in the sender's slot. */
+/** Offset of chunk `count` to rank `to` in the sender's slot. */
 function placeOf({ partBytes, chunkBytes }: SlotLayout, count: number, to: number): number {
   return (count & (DEPTH - 1)) * partBytes + to * chunkBytes;
 }

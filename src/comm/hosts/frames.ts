@@ -1,20 +1,22 @@
 /**
- * What goes over a stream between a rank and the store: frames of a length (4 bytes, of what follows), a kind (1 byte) and
- * a body; numbers are little-endian. A reader has a limit, and refuses a longer frame before it is there.
+ * Frames between a rank and the store: a length (4 bytes, of the rest), a kind (1 byte) and a body; numbers are
+ * little-endian. A reader has a limit, and refuses a longer frame by its length alone.
  *
- * Note [Kinds of frames]: the store begins with a `challenge`, a random number. A rank answers with `hello`: version, rank,
- * world size, a number of its own, and the code of both numbers by the run's token; the store proves by the code in
- * `welcome` that it knows the token too, or tells in `refused` why not. A process in the place of a rank that has
- * ended says `absent` instead of `hello`, and then `abort`. Then `roll` says who is missing. `open` and
- * `leave` begin and end a rank's part in a group, and `update` changes bytes of a rank's block in it. A rank is sent the blocks
- * that it names in `open` or `follow`; the store sends the first bytes of all others when it is asked by `ask`, and then
- * `answer`. `gone` names a rank whose stream ended without a `bye`, and `abort` carries the words of the abort area.
+ * Note [Kinds of frames]
+ * 1. The store sends `challenge`, a random number.
+ * 2. A rank answers `hello`: rank, world size, its own random number, the code of both numbers by the run's token, version.
+ *   A process that takes the place of an ended rank sends `absent` instead, and then `abort`.
+ * 3. The store proves by the code in `welcome` that it knows the token too, or gives the reason in `refused`.
+ * 4. `roll` lists the missing ranks while ranks join.
+ * 5. `open` and `leave` begin and end a rank's part in a group, and `update` changes bytes of a rank's block in it. A rank
+ *   receives the blocks that it names in `open` or `follow`; after `ask`, the first bytes of all others and then `answer`.
+ * 6. `gone` names a rank whose stream ended without `bye`; `abort` carries the words of the abort area.
  *
  * @module
  */
 import { at } from "../../at.ts";
 
-/** What a frame may be. */
+/** Kinds of frames, by their code. */
 export const FRAME_KINDS = [
   "challenge",
   "hello",
@@ -35,18 +37,18 @@ export const FRAME_KINDS = [
 /** Name of a kind of frames. */
 export type FrameKind = typeof FRAME_KINDS[number];
 
-/** Begins every `hello`. */
+/** Version, which ends every `hello`. */
 export const VERSION = "fullyshard store 2";
-/** Bytes of a random number, of a code, and of a group's id. */
+/** Bytes of a random number or a code, and of a group's id. */
 export const NUMBER_BYTES = 32;
 export const ID_BYTES = 8;
-/** Longest frame of who has not proved that he knows the token, and of a rank. */
+/** Longest frame of a stream that has not proved that it knows the token, and of a rank. */
 export const STRANGER_BYTES = 256;
 export const RANK_BYTES: number = 2 ** 22;
 
 const HEAD_BYTES = 4;
 
-/** Bytes that are no frames, or not those that may come. */
+/** Bytes that are not a frame, or a frame that may not come now. */
 export class FrameError extends Error {
   override readonly name = "FrameError";
 }
@@ -57,7 +59,7 @@ export interface Frame {
   readonly body: Fields;
 }
 
-/** Makes frames of what comes in. */
+/** Splits received bytes into frames. */
 export class FrameReader {
   /** Longest frame. */
   limit: number;
@@ -69,14 +71,14 @@ export class FrameReader {
     this.limit = limit;
   }
 
-  /** Where to put what is received next; then call {@link received}. */
+  /** Room for the bytes that are received next; call {@link received} after. */
   get room(): Uint8Array {
     if (this.#begin > 0) {
       this.#bytes.copyWithin(0, this.#begin, this.#end);
       this.#end -= this.#begin;
       this.#begin = 0;
     }
-    // Grows with what has come, never with what a length promises.
+    // Grows with the bytes that have come, not with the length that a frame claims.
     if (this.#end * 2 > this.#bytes.length && this.#bytes.length < HEAD_BYTES + this.limit) {
       const longer = new Uint8Array(Math.min(HEAD_BYTES + this.limit, this.#bytes.length * 4));
       longer.set(this.#bytes.subarray(0, this.#end));
@@ -85,12 +87,12 @@ export class FrameReader {
     return this.#bytes.subarray(this.#end);
   }
 
-  /** So many bytes have come. */
+  /** Tells the reader that `count` bytes were put into {@link room}. */
   received(count: number): void {
     this.#end += count;
   }
 
-  /** The next whole frame. @throws {FrameError} if it is too long, or of no kind */
+  /** The next complete frame; undefined until it has come. @throws {FrameError} if it is too long, or of an unknown kind */
   next(): Frame | undefined {
     const available = this.#end - this.#begin;
     if (available < HEAD_BYTES) return undefined;
@@ -117,12 +119,11 @@ export class Fields {
     this.#bytes = bytes;
   }
 
-  /** Whether nothing is left. */
   get isEmpty(): boolean {
     return this.#begin === this.#bytes.length;
   }
 
-  /** The next bytes; all that are left unless a number is given. @throws {FrameError} if there are fewer */
+  /** The next `count` bytes; without `count`, the rest. @throws {FrameError} if there are fewer */
   bytes(count: number = this.#bytes.length - this.#begin): Uint8Array {
     if (count > this.#bytes.length - this.#begin) {
       throw new FrameError(`a frame that ends within a field of ${count} bytes`);
@@ -131,13 +132,12 @@ export class Fields {
     return this.#bytes.subarray(this.#begin - count, this.#begin);
   }
 
-  /** The next number. */
   number(): number {
     const bytes = this.bytes(4);
     return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
   }
 
-  /** So many numbers, as the next one says. */
+  /** The next list of numbers, which begins with its length. */
   numbers(): readonly number[] {
     const bytes = this.bytes(this.number() * 4);
     return Array.from(
@@ -151,33 +151,31 @@ export class Fields {
     return this.bytes(ID_BYTES).toHex();
   }
 
-  /** The text that is left. */
   text(): string {
     return new TextDecoder().decode(this.bytes());
   }
 }
 
-/** A field: bytes, a number of 32 bits, or a text, which is the last one. */
+/** A field: bytes, a number of 32 bits, or a text, which must be the last. */
 export type Field = Uint8Array | number | string;
 
-/** Frames on their way out. */
+/** Frames that are to be sent. */
 export class FrameWriter {
   #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(4096);
   #begin = 0;
   #end = 0;
 
-  /** What is to be sent; then call {@link sent}. */
+  /** Bytes to send; call {@link sent} after. */
   get pending(): Uint8Array {
     return this.#bytes.subarray(this.#begin, this.#end);
   }
 
-  /** So many bytes are on their way. */
+  /** Tells the writer that `count` bytes were sent. */
   sent(count: number): void {
     this.#begin += count;
     if (this.#begin === this.#end) this.#begin = this.#end = 0;
   }
 
-  /** Appends a frame. */
   write(kind: FrameKind, ...fields: readonly Field[]): void {
     const parts = fields.map((field) => typeof field === "string" ? new TextEncoder().encode(field) : field);
     const length = parts.reduce<number>((sum, part) => sum + (typeof part === "number" ? 4 : part.length), 1);
@@ -202,12 +200,12 @@ export class FrameWriter {
   }
 }
 
-/** Numbers with how many there are, as {@link Fields.numbers} reads them. */
+/** A list of numbers with its length, as {@link Fields.numbers} reads it. */
 export function listField(numbers: readonly number[]): Uint8Array {
   return new Uint8Array(Uint32Array.of(numbers.length, ...numbers).buffer);
 }
 
-/** What who knows the token makes of two random numbers. */
+/** Bytes whose code by the token proves that the speaker knows it; they hold two random numbers. */
 export function codePieces(speaker: "rank" | "store", first: Uint8Array, second: Uint8Array): readonly Uint8Array[] {
   return [new TextEncoder().encode(`${VERSION} ${speaker}`), first, second];
 }

@@ -1,7 +1,6 @@
 /**
- * How the ranks of several hosts find each other: rank 0 serves a store at MASTER_ADDR:MASTER_PORT, and every rank, rank 0
- * too, opens a stream to it and proves that it knows the run's token. Every wait has an end, at which the ranks that have
- * not come are named.
+ * Joining of the ranks of several hosts. Rank 0 serves a store at MASTER_ADDR:MASTER_PORT. Every rank, rank 0 too, opens a
+ * stream to it and proves that it knows the run's token. Every wait has an end, at which the missing ranks are named.
  *
  * @module
  */
@@ -23,22 +22,22 @@ const MAX_RANKS = 1024;
 /** Pause between two attempts to reach the store. */
 const RETRY_MS = 50;
 const LOOK_MS = 2;
-/** How often a wait looks before it sleeps: the stream is not looked at meanwhile. */
+/** Number of checks before a wait sleeps; the stream is not read between them. */
 const SPINS = 40;
 
-/** How a process joins the ranks of several hosts. */
+/** Options of a process that joins the ranks of several hosts. */
 export interface HostsJoinOptions extends ControlOptions {
   /** This rank, from 0. */
   readonly rank: number;
-  /** How many ranks there are. */
+  /** Number of ranks. */
   readonly worldSize: number;
-  /** Ranks on each host, which have numbers that follow each other. */
+  /** Ranks on each host; their numbers are consecutive. */
   readonly localWorldSize: number;
   /** Host of rank 0, by a name or address that all hosts can reach. */
   readonly address: string;
   /** Port there. */
   readonly port: number;
-  /** What all ranks of the run know, and nobody else. */
+  /** Secret of the run's ranks. */
   readonly token: string;
   /** Seconds to wait for a rank that has not started; default 60. */
   readonly joinTimeoutSeconds?: number | undefined;
@@ -70,10 +69,10 @@ export async function joinHosts(options: HostsJoinOptions): Promise<HostsControl
 }
 
 /**
- * Joins in the place of a rank that has ended, and gives up: ranks that wait for it end with the reason. Does nothing if that rank
- * had joined.
+ * Joins in the place of a rank that has ended, and aborts: ranks that wait for it fail with the reason. Without effect if
+ * that rank had joined.
  *
- * @param over ends it where no store answers
+ * @param over ends the attempt where no store answers
  */
 export async function giveUpHosts(options: HostsJoinOptions, reason: string, over: AbortSignal): Promise<void> {
   const sockets = await openSockets();
@@ -81,12 +80,11 @@ export async function giveUpHosts(options: HostsJoinOptions, reason: string, ove
     const store = options.rank === 0 ? startStore(sockets, options) : undefined;
     await new Joining(sockets, { ...options, joinTimeoutSeconds: Infinity }, store).standIn(reason, over);
   } catch (error) {
-    // It had joined, or its store lives on; nobody waits for it to join then.
+    // The rank had joined, or its store lives on: no rank waits for it to join.
     if (!(error instanceof RendezvousError)) throw error;
   }
 }
 
-/** Rank 0: serves the store. */
 function startStore(sockets: Sockets, { address, port, worldSize, token }: HostsJoinOptions): BackgroundWorker {
   const listener = sockets.listen(address, port);
   if (listener === undefined) {
@@ -99,7 +97,6 @@ function startStore(sockets: Sockets, { address, port, worldSize, token }: Hosts
   return startBackgroundWorker(new URL("./store_worker.ts", import.meta.url), data);
 }
 
-/** One rank on its way in. */
 class Joining {
   readonly #sockets: Sockets;
   readonly #options: HostsJoinOptions;
@@ -110,14 +107,14 @@ class Joining {
   readonly #number: Uint8Array = crypto.getRandomValues(new Uint8Array(NUMBER_BYTES));
   #challenge: Uint8Array | undefined;
   #link: StoreLink | undefined;
-  /** Who is missing, and who was refused meanwhile; undefined before the store has told. */
+  /** Missing ranks, and streams that were refused meanwhile; undefined before the store has sent them. */
   #missing: readonly number[] | undefined;
   #refusals = "";
   #refusal: string | undefined;
-  /** Why the last attempt to reach the store failed. */
+  /** Reason why the last attempt to reach the store failed. */
   #reason = "";
   #isWelcome = false;
-  /** Whether this process is in the place of a rank that has ended. */
+  /** True if this process takes the place of a rank that has ended. */
   #isStandIn = false;
 
   constructor(sockets: Sockets, options: HostsJoinOptions, store: BackgroundWorker | undefined) {
@@ -129,7 +126,6 @@ class Joining {
     this.#deadline = performance.now() + this.#seconds * 1000;
   }
 
-  /** Joins; resolves when every rank has. */
   async join(): Promise<HostsControlPlane> {
     const { rank, worldSize, localWorldSize, timeoutSeconds } = this.#options;
     const link = await this.#enter();
@@ -142,7 +138,7 @@ class Joining {
       await sleep(LOOK_MS);
       link.pump(0);
     }
-    // A stranger whom the store refuses later is nobody's concern.
+    // Refusals after all ranks have joined concern no rank.
     link.onJoining(() => {});
     const world = {
       abort: link.abort,
@@ -152,14 +148,14 @@ class Joining {
       ranksPerHost: localWorldSize,
     };
     return new HostsControlPlane(link, placeInWorld(rank, worldSize), world, timeoutSeconds, (replica) => {
-      // Others may still need what the store has.
+      // Other ranks may still need the store.
       this.#store?.hold();
       link.leave(replica);
       link.close();
     });
   }
 
-  /** Enters, and tells those who wait for this rank why it gives up. */
+  /** Enters, then gives the ranks that wait for this rank the reason of its end. */
   async standIn(reason: string, over: AbortSignal): Promise<void> {
     this.#isStandIn = true;
     over.addEventListener("abort", () => void (this.#deadline = 0));
@@ -167,7 +163,7 @@ class Joining {
     this.giveUp(new RendezvousError(reason));
   }
 
-  /** Ends what this rank has begun, and tells those who wait for it why. */
+  /** Undoes what this rank has begun, and gives the reason to the ranks that wait for it. */
   giveUp(error: unknown): void {
     this.#store?.hold();
     const reason = error instanceof Error ? error.message : String(error);
@@ -175,7 +171,7 @@ class Joining {
     else this.#link?.end();
   }
 
-  /** Opens streams until the store has let this rank in by one: it ends some where too many strangers are there. */
+  /** Opens streams until the store has accepted this rank. The store ends streams when too many unknown ones are open. */
   async #enter(): Promise<StoreLink> {
     for (;;) {
       const link = await this.#connect();
@@ -198,11 +194,11 @@ class Joining {
     }
   }
 
-  /** Opens the stream: rank 0 may start later than this one. */
+  /** Opens the stream, and tries again until rank 0 serves it. */
   async #connect(): Promise<StoreLink> {
     const { address, port } = this.#options;
     while (performance.now() < this.#deadline) {
-      // A name may come to mean an address later, as where hosts are just being started.
+      // A name may resolve later, e.g. while hosts are being started.
       const found = attempt(() => this.#sockets.resolve(address, port));
       const opened = found.status === "rejected" ? String(found.reason) : this.#sockets.connect(found.value);
       if (typeof opened === "number") {
@@ -239,7 +235,7 @@ class Joining {
       const code = hmacSha256(token, codePieces("store", this.#number, this.#challenge));
       this.#isWelcome = equalCodes(body.bytes(), code);
       if (this.#isWelcome) this.#link?.trust();
-      else this.#refusal = "what answers there does not know the run's FULLYSHARD_TOKEN itself";
+      else this.#refusal = "the process that answers there does not know the run's FULLYSHARD_TOKEN itself";
     } else if (kind === "refused") this.#refusal = shownName(body.text(), STRANGER_BYTES * 4);
     else if (kind === "roll" && this.#isWelcome) {
       this.#missing = body.numbers();

@@ -1,8 +1,8 @@
 /**
- * A rank's stream to the store. It is looked at when the rank announces a call or waits, never by an event loop: whoever
- * waits gives the time that it would sleep to {@link StoreLink.pump}. What the rank has to say goes out before it waits.
+ * A rank's stream to the store. It is read when the rank announces a call or waits, never by an event loop: a wait gives the
+ * time of its sleep to {@link StoreLink.pump}. A rank sends all that it has before it waits.
  *
- * A stream that ends stops this rank: without the store it hears of nobody.
+ * If the stream ends, this rank stops: without the store it hears of no other rank.
  *
  * @module
  */
@@ -23,39 +23,39 @@ import {
 } from "./frames.ts";
 import type { Change, Replica } from "./replica.ts";
 
-/** Longest time that a rank waits for the store's answer: it explains a failure with what it knows then. */
+/** Longest wait for the store's answer; after it, a failure is explained with what the rank knows. */
 const ANSWER_MS = 2000;
-/** Longest time that a rank which stops all waits until the store knows: it may end right after. */
+/** Longest time that a rank which stops all waits until the store knows, as its process may end right after. */
 const ABORT_MS = 500;
-/** Longest time that a rank which leaves takes to say so. */
+/** Longest time that a rank which leaves takes to send `bye`. */
 const FAREWELL_MS = 2000;
 
-/** One rank's end of the stream. */
+/** One rank's end of its stream to the store. */
 export class StoreLink {
-  /** Whether ranks have stopped, as this one knows. */
+  /** This rank's copy of the abort area. */
   readonly abort: AbortArea;
-  /** World ranks whose streams have ended without a farewell. */
+  /** World ranks whose streams have ended without `bye`. */
   readonly gone: ReadonlySet<number>;
-  /** What looks at others' parts of a group whenever this rank waits, by the group's id. */
+  /** Functions that check others' parts of a group in each wait of this rank, by the group's id. */
   readonly looks: Map<string, () => void> = new Map();
   readonly #gone = new Set<number>();
   readonly #abortWords = new Int32Array(ABORT_WORDS);
   readonly #sockets: Sockets;
   readonly #descriptor: number;
-  /** Where the store is, for messages. */
+  /** Address of the store, for messages. */
   readonly #place: string;
   readonly #reader = new FrameReader(4 * STRANGER_BYTES);
   readonly #writer = new FrameWriter();
   readonly #groups = new Map<string, Replica>();
-  /** How many groups of one name and the same ranks there were. */
+  /** Number of groups so far, by name and ranks. */
   readonly #counts = new Map<string, number>();
   #handler: ((frame: Frame) => void) | undefined;
   #asked = 0;
   #answered = 0;
   #hasSentAbort = false;
-  /** Whether the store has said that a rank has stopped all. */
+  /** True once the store has confirmed that a rank has stopped all. */
   #isStopped = false;
-  /** Whether the store is expected to end the stream. */
+  /** True once this rank expects the store to end the stream. */
   #isLeaving = false;
   #isOpen = true;
 
@@ -68,28 +68,27 @@ export class StoreLink {
     this.gone = this.#gone;
   }
 
-  /** Whether the stream has not ended. */
   get isOpen(): boolean {
     return this.#isOpen;
   }
 
-  /** The store has proved that it is the run's: before, it may be anything, and what it may send is short. */
+  /** Accepts long frames, once the store has proved that it is the run's; before, any program may be at the other end. */
   trust(): void {
     this.#reader.limit = RANK_BYTES;
   }
 
-  /** Hands frames of kinds that only come while ranks join to somebody; undefined ends that. */
+  /** Sets the handler of frames that come only while ranks join; undefined ends that. */
   onJoining(handler: ((frame: Frame) => void) | undefined): void {
     this.#handler = handler;
   }
 
-  /** Sends a frame, when there is room for it. */
+  /** Sends a frame while this rank joins. */
   say(kind: "hello" | "absent", ...fields: readonly (Uint8Array | number)[]): void {
     this.#writer.write(kind, ...fields);
     this.#send();
   }
 
-  /** A name for a group: another for each, and the same on all its ranks, which make their groups in one order. */
+  /** A new id for a group, the same on all its ranks, because they make their groups in one order. */
   idOf(name: string, worldRanks: readonly number[]): string {
     const key = `${name}/${worldRanks.join()}`;
     const count = this.#counts.get(key) ?? 0;
@@ -100,8 +99,8 @@ export class StoreLink {
   /**
    * Begins this rank's part in a group.
    *
-   * @param followed world ranks whose blocks it is to be sent whenever they change
-   * @param headBytes first bytes of a block that all members are sent when its owner leaves
+   * @param followed world ranks whose blocks this rank receives whenever they change
+   * @param headBytes first bytes of a block that all members receive when its owner leaves
    */
   open(replica: Replica, followed: readonly number[] = [], headBytes: number = 0): void {
     const { id, byteLength, worldRanks } = replica;
@@ -111,7 +110,7 @@ export class StoreLink {
     this.publish(replica);
   }
 
-  /** From now on this rank is sent a world rank's block whenever it changes. */
+  /** From now on this rank receives a world rank's block whenever it changes. */
   follow({ id }: Replica, worldRank: number): void {
     if (!this.#isOpen) return;
     this.#writer.write("follow", Uint8Array.fromHex(id), listField([worldRank]));
@@ -119,9 +118,9 @@ export class StoreLink {
   }
 
   /**
-   * Brings the first bytes of all blocks of a group to what their owners have published, and waits for it.
+   * Brings the first bytes of all blocks of a group to the state that their owners have published, and waits for that.
    *
-   * @returns whether that was done: not where the stream has ended, or the store does not answer
+   * @returns false if the stream has ended, or the store does not answer
    */
   ask(replica: Replica, byteLength: number): boolean {
     if (!this.#isOpen || !this.#groups.has(replica.id)) return false;
@@ -140,7 +139,7 @@ export class StoreLink {
     if (this.#isOpen) this.#writer.write("leave", Uint8Array.fromHex(replica.id));
   }
 
-  /** Tells the others what this rank has changed of its block, and that it has stopped all. */
+  /** Sends the changes of this rank's block, and that this rank has stopped all if it has. */
   publish(replica: Replica): void {
     if (!this.#isOpen) return;
     const changes = this.#groups.has(replica.id) ? replica.changes() : [];
@@ -152,7 +151,7 @@ export class StoreLink {
     if (isAbort) this.#pumpUntil(() => this.#isStopped, ABORT_MS);
   }
 
-  /** Takes what has come, and waits for something, at most so long; then takes that. */
+  /** Reads what has come; if nothing has, waits for something, at most `timeoutMs`. */
   pump(timeoutMs: number): void {
     const end = performance.now() + timeoutMs;
     let isFirst = true;
@@ -163,18 +162,18 @@ export class StoreLink {
       isFirst = false;
       this.#sockets.poll([{ descriptor: this.#descriptor, wantsOutput: false }], Math.max(0, left));
     }
-    // Without a stream there is nothing to wait for, but the caller wants some time to pass.
+    // Without a stream there is nothing to wait for, but the caller expects time to pass.
     if (isFirst && timeoutMs > 0) blockFor(timeoutMs);
   }
 
-  /** Looks at what has come. */
+  /** Calls the functions that check others' parts. */
   look(): void {
     for (const look of this.looks.values()) look();
   }
 
   /**
-   * Says farewell, and ends the stream when the store has: closing it earlier, with bytes that were not received, would reset the
-   * stream, and what this rank has said last would be lost.
+   * Sends `bye`, and ends the stream when the store has: closing it earlier, with unread bytes, would reset the stream and
+   * lose what this rank sent last.
    */
   close(): void {
     if (!this.#isOpen) return;
@@ -185,7 +184,7 @@ export class StoreLink {
     this.end();
   }
 
-  /** Ends the stream without a word. */
+  /** Ends the stream without `bye`. */
   end(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
@@ -200,13 +199,13 @@ export class StoreLink {
     this.close();
   }
 
-  /** Takes what comes until something holds or the stream ends, at most so long. */
+  /** Reads frames until `holds()`, or the stream ends, at most `longestMs`. */
   #pumpUntil(holds: () => boolean, longestMs: number): void {
     const end = performance.now() + longestMs;
     while (this.#isOpen && !holds() && performance.now() < end) this.pump(50);
   }
 
-  /** Writes that this rank has stopped all, unless the store knows that somebody has; whether it did. */
+  /** Writes that this rank has stopped all, unless the store knows of an abort; returns true if it wrote. */
   #tellAbort(): boolean {
     if (this.#hasSentAbort || this.abort.cause === undefined) return false;
     this.#hasSentAbort = true;
@@ -214,7 +213,7 @@ export class StoreLink {
     return true;
   }
 
-  /** Sends all that is to be sent. The store takes it at once, unless it has much to do or is gone. */
+  /** Sends all pending bytes. The store reads them at once, unless it is busy or gone. */
   #send(longestMs: number = SILENCE_SECONDS * 1000): void {
     const end = performance.now() + longestMs;
     while (this.#isOpen && this.#writer.pending.length > 0) {
@@ -228,7 +227,7 @@ export class StoreLink {
     }
   }
 
-  /** Takes what is there; whether there was anything. */
+  /** Reads the bytes that have come; false if there were none. */
   #receive(): boolean {
     let took = false;
     while (this.#isOpen) {
@@ -262,12 +261,12 @@ export class StoreLink {
 
   #update(body: Fields): void {
     const [id, worldRank] = [body.id(), body.number()];
-    // What this rank has left may go on without it.
+    // Updates of a group may still come after this rank has left it.
     const group = this.#groups.get(id);
     while (group !== undefined && !body.isEmpty) group.apply(worldRank, body.number(), body.bytes(body.number()));
   }
 
-  /** Takes the words of the abort area of the rank that was the first, unless this one has stopped all itself. */
+  /** Takes over the first abort, unless this rank has stopped all itself. */
   #stop(bytes: Uint8Array): void {
     if (bytes.length !== this.#abortWords.byteLength) throw new FrameError(`an abort of ${bytes.length} bytes`);
     if (this.abort.cause === undefined) new Uint8Array(this.#abortWords.buffer).set(bytes);
@@ -284,7 +283,6 @@ export class StoreLink {
   }
 }
 
-/** A change as fields of a frame. */
 function changeFields({ offset, bytes }: Change): readonly (Uint8Array | number)[] {
   return [offset, bytes.length, bytes];
 }

@@ -1,12 +1,16 @@
 /**
- * The control plane between processes of several hosts: the same as inside one, over blocks that follow each other by way
- * of the store. A rank that died is one whose stream to the store has ended.
+ * The control plane between processes of several hosts. It works as on one host, but each rank has copies of the others'
+ * blocks, which the store keeps up to date. A rank whose stream to the store has ended is dead.
  *
- * Note [Who hears of a call]: a rank publishes its calls when it waits, and else every {@link CALLS_TOGETHER} calls or
- * {@link PUBLISH_MS}. Only its neighbours in the tree are sent them (`tree.ts`), and compare: if every rank agrees with its
- * neighbours, all agree. So a call costs 2 (ranks - 1) updates at most, and a
- * barrier some times that. Of other ranks a rank knows who died and who left. It asks
- * the store for their calls when it has to say something about them: a difference, a late or a dead rank, a flight record.
+ * Note [Published calls]
+ * 1. A rank writes each call to its own block. It publishes the block when it waits, else after {@link CALLS_TOGETHER} calls
+ *   or {@link PUBLISH_MS}.
+ * 2. The store sends the changes to the rank's neighbours in the tree (`tree.ts`), which compare the calls with their own:
+ *   if all neighbours agree, all ranks agree.
+ * 3. Of other ranks, a rank hears only that they died or left. It asks the store for their calls to explain a difference or
+ *   a late or dead rank, and for a flight record.
+ *
+ * So a call costs at most 2 (ranks - 1) updates, and a barrier a few times as many.
  *
  * @module
  */
@@ -27,20 +31,19 @@ import { Replica } from "./replica.ts";
 import { treePlaces } from "./tree.ts";
 import { TREE_HEAD_BYTES, TREE_MAILBOX_BYTES, TreeExchange } from "./tree_exchange.ts";
 
-/** Calls that are published together. */
 const CALLS_TOGETHER = 16;
-/** A call that comes so long after the last publication is published at once. */
+/** A call that comes this long after the last publication is published at once. */
 const PUBLISH_MS = 10;
-/** How long a rank asks for what others have called before it says that they have not called it. */
+/** Longest time that a rank asks for others' calls before it reports that they have not made a call. */
 const REFRESH_MS = 100;
 
-/** What the groups of a rank have in common. */
+/** State that all groups of a rank share. */
 export interface HostsWorld extends World {
-  /** Ranks of the world on each host, which have numbers that follow each other. */
+  /** Ranks of the world on each host; their numbers are consecutive. */
   readonly ranksPerHost: number;
 }
 
-/** The blocks of a group. */
+/** Opens the blocks of a group. */
 function blocksOf(
   link: StoreLink,
   { name, rank, worldRanks }: Place,
@@ -52,7 +55,7 @@ function blocksOf(
   const place = at(treePlaces(worldRanks, ranksPerHost), rank, "place of rank");
   const ranks = [...place.parent === undefined ? [] : [place.parent], ...place.children];
   link.open(replica, ranks.map((peer) => at(worldRanks, peer, "world rank of rank")), BLOCK_HEAD_BYTES);
-  // Somebody far away may always be asleep: whatever changes is published.
+  // A remote rank may sleep at any time, so the bell counts as having a sleeper: each change is published.
   for (const block of replica.blocks) new Int32Array(block.buffer)[SLEEP_WORDS.sleepers] = 1;
   let [calls, publishedAt] = [0, 0];
   const publish = (): void => {
@@ -94,7 +97,7 @@ function blocksOf(
   };
 }
 
-/** Goes through the steps of an exchange, waiting for each; then publishes that the rank waits no more. */
+/** Waits for each step of an exchange in turn; then publishes that the rank has stopped waiting. */
 function finish(
   control: ControlPlane,
   steps: ReturnType<TreeExchange["steps"]>,
@@ -113,13 +116,12 @@ function finish(
   }
 }
 
-/** The ranks of a group that are processes of several hosts. */
 export class HostsControlPlane extends SharedControlPlane {
   readonly share: ShareParts;
   readonly #link: StoreLink;
   readonly #hosts: HostsWorld;
 
-  /** @param leave what is done when this rank leaves the group */
+  /** @param leave called when this rank leaves the group */
   constructor(
     link: StoreLink,
     place: Place,
@@ -133,10 +135,7 @@ export class HostsControlPlane extends SharedControlPlane {
     this.share = shareOver(link);
   }
 
-  /**
-   * What a rank has called comes with what it contributes, and no earlier: two ranks that differ may both have announced
-   * before they heard of each other.
-   */
+  /** A peer's calls arrive with its contribution, and not earlier: two ranks that differ may both have announced before. */
   override wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void {
     super.wait(ready, stage, awaited);
     this.#link.look();
@@ -149,7 +148,7 @@ export class HostsControlPlane extends SharedControlPlane {
   }
 }
 
-/** What shares memory between ranks of several hosts. */
+/** Makes shared parts for the ranks of several hosts. */
 export function shareOver(link: StoreLink): ShareParts {
   return ({ name, rank, worldRanks }, byteLength, owner) => {
     const id = link.idOf(`${name}: ${owner}`, worldRanks);

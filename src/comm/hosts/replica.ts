@@ -1,39 +1,37 @@
 /**
- * Blocks of memory that ranks of several hosts have in common, as far as they can: each rank writes its own block, and has
- * a copy of every other's, which follows it. What a rank has changed when it publishes reaches the others as one piece, so
- * a copy shows the block as it was at some time, and never goes back.
+ * Copies of a group's blocks on one rank, between hosts. Each rank writes its own block. All changes between two
+ * publications reach the others at once, so a copy shows the block as it was at some time, and never goes back.
  *
  * @module
  */
 import { at } from "../../at.ts";
 import { FrameError } from "./frames.ts";
 
-/** Bytes by which changes are looked for. */
+/** Granularity of changes, in bytes. */
 export const LINE_BYTES = 64;
 const LINE_WORDS = LINE_BYTES / 4;
 
-/** Bytes of a block that have changed. */
+/** Changed bytes of a block. */
 export interface Change {
   readonly offset: number;
   readonly bytes: Uint8Array;
 }
 
-/** The blocks of a group, as one rank has them. */
+/** One rank's copies of a group's blocks. */
 export class Replica {
-  /** Name of the group among all of the world. */
+  /** Id of the group in the world. */
   readonly id: string;
-  /** World ranks of the members. */
   readonly worldRanks: readonly number[];
   /** Each member's block. */
   readonly blocks: readonly Uint8Array<ArrayBuffer>[];
   readonly #words: Int32Array;
-  /** The own block as the others know it. */
+  /** This rank's block as last published. */
   readonly #known: Int32Array;
   readonly #isLocal: (word: number) => boolean;
 
   /**
-   * @param rank which of the members this process is
-   * @param isLocal which words of a block, in whole lines, are not for others
+   * @param rank index of this process among the members
+   * @param isLocal true for words of a block, in whole lines, that are not published
    */
   constructor(
     { id, worldRanks, rank, byteLength }: Pick<Replica, "id" | "worldRanks"> & { rank: number; byteLength: number },
@@ -53,7 +51,7 @@ export class Replica {
     return this.#words.byteLength;
   }
 
-  /** What has changed of the own block since the last call. */
+  /** Changes of this rank's block since the last call. */
   changes(): readonly Change[] {
     const [words, known] = [this.#words, this.#known];
     const found: Change[] = [];
@@ -68,7 +66,7 @@ export class Replica {
     return found;
   }
 
-  /** Takes what has changed of another's block. */
+  /** Applies changes of another rank's block. */
   apply(worldRank: number, offset: number, bytes: Uint8Array): void {
     const block = this.blocks[this.worldRanks.indexOf(worldRank)];
     if (block === undefined) throw new FrameError(`an update of rank ${worldRank}, which is not in group ${this.id}`);

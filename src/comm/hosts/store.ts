@@ -1,13 +1,13 @@
 /**
- * The store of a run: the process of rank 0 serves it, and the ranks of all hosts meet there. It keeps the newest contents
- * of every rank's block in every group, and sends what changes to the ranks that follow the block; a rank that is slow to take
- * it gets the newest contents later, so nothing is ever queued. It knows nothing of what blocks mean.
+ * The store of a run, which the process of rank 0 serves to the ranks of all hosts. It keeps the newest contents of every
+ * rank's block in every group, and sends changes to the ranks that follow the block. A rank that reads slowly gets the
+ * newest contents later, so no queue grows. The store does not interpret blocks.
  *
- * Note [What the store takes]
- * - A stream has {@link STRANGER_SECONDS} to prove that it knows the run's token, in a frame of at most
- *   `STRANGER_BYTES`. There are at most {@link MAX_STRANGERS} such streams; the oldest makes room for a new one.
+ * Note [Limits of the store]
+ * - A stream has {@link STRANGER_SECONDS} to prove that it knows the run's token, in a frame of at most `STRANGER_BYTES`.
+ *   There are at most {@link MAX_STRANGERS} such streams; the oldest is closed for a new one.
  * - A rank's frames have at most {@link RANK_BYTES}, and the groups of all ranks {@link MAX_BYTES}.
- * - A stream that sends anything else is cut off. If it is a rank's, all ranks stop.
+ * - A stream that sends anything else is closed. If it is a rank's, all ranks stop.
  *
  * @module
  */
@@ -19,26 +19,25 @@ import { codePieces, type Fields, type Frame, FrameError, NUMBER_BYTES, RANK_BYT
 import { StoreStream } from "./store_stream.ts";
 import { type GroupShape, StoredGroup } from "./stored_group.ts";
 
-/** Seconds that a stream has to say who it is. */
+/** Seconds until a stream must have proved its rank. */
 const STRANGER_SECONDS = 5;
-/** Streams at once that have not said who they are. */
+/** Largest number of streams that have not proved their rank. */
 const MAX_STRANGERS = 64;
-/** Bytes of all groups. */
+/** Largest number of bytes of all groups. */
 const MAX_BYTES: number = 2 ** 30;
 /** Bytes that are prepared for a stream at a time. */
 const BATCH_BYTES: number = 2 ** 18;
-/** How long the store goes on when rank 0 has left, for those that have not. */
+/** Time that the store serves remaining ranks after rank 0 has left. */
 const LINGER_MS = 10_000;
-/** How long it goes on when rank 0 gave up before all have joined, to tell who comes next. */
+/** Time that it goes on if rank 0 gave up before all have joined, to give late ranks the reason. */
 const GIVEN_UP_MS = 1500;
 const POLL_MS = 250;
 
-/** What a store is told. */
 export interface StoreOptions {
-  /** Descriptor of the listener, which the store closes in the end. */
+  /** Descriptor of the listener, which the store closes at its end. */
   readonly listener: number;
   readonly worldSize: number;
-  /** What all ranks of the run know, and nobody else. */
+  /** Secret of the run's ranks. */
   readonly token: string;
 }
 
@@ -49,7 +48,7 @@ export class Store {
   readonly #streams = new Set<StoreStream>();
   readonly #ranks = new Map<number, StoreStream>();
   readonly #groups = new Map<string, StoredGroup>();
-  /** Refusals of which ranks are told that wait for others. */
+  /** Refused streams, in words, for the ranks that wait for others. */
   readonly #refusals: string[] = [];
   readonly #missing: Set<number>;
   #abort: Uint8Array | undefined;
@@ -63,10 +62,10 @@ export class Store {
     this.#missing = new Set(Array.from({ length: options.worldSize }, (_, rank) => rank));
   }
 
-  /** Serves until rank 0 has left and nobody is there any more, or for a while after. */
+  /** Serves until rank 0 and all others have left, or for a while after rank 0 has left. */
   serve(): void {
     const { listener } = this.#options;
-    // Streams that stayed open after an error would leave the ranks waiting.
+    // After an error, open streams would leave the ranks waiting.
     using end = new DisposableStack();
     end.defer(() => {
       for (const { descriptor } of this.#streams) this.#sockets.close(descriptor);
@@ -94,7 +93,7 @@ export class Store {
   #accept(listener: number): void {
     for (let taken = this.#sockets.accept(listener); taken !== undefined; taken = this.#sockets.accept(listener)) {
       if (this.#streams.size - this.#ranks.size >= MAX_STRANGERS) {
-        // A rank answers at once: who has said nothing for longest is most likely none.
+        // A rank answers at once, so the stream that has been silent longest is most likely not a rank.
         const oldest = this.#streams.values().find(({ rank }) => rank === undefined);
         if (oldest !== undefined) this.#drop(oldest);
       }
@@ -104,7 +103,7 @@ export class Store {
     }
   }
 
-  /** See Note [What the store takes]. */
+  /** Closes streams that have not proved their rank in time. See Note [Limits of the store]. */
   #dropStrangers(): void {
     const late = performance.now() - STRANGER_SECONDS * 1000;
     for (const stream of this.#streams) {
@@ -118,7 +117,7 @@ export class Store {
     const moved = this.#sockets.receive(stream.descriptor, stream.reader.room);
     if ("end" in moved) return this.#drop(stream);
     stream.reader.received(moved.count);
-    // Who was refused is not listened to any more.
+    // Frames of a refused stream are ignored.
     if (stream.isEnding) return;
     try {
       while (!stream.isEnding && this.#streams.has(stream)) {
@@ -135,7 +134,6 @@ export class Store {
     }
   }
 
-  /** The first frame of a stream. */
   #meet(stream: StoreStream, { kind, body }: Frame): void {
     const { worldSize, token } = this.#options;
     if (kind !== "hello" && kind !== "absent") throw new FrameError(`'${kind}' before it said who it is`);
@@ -169,7 +167,7 @@ export class Store {
     stream.rank = rank;
     stream.reader.limit = RANK_BYTES;
     this.#ranks.set(rank, stream);
-    // A rank that has ended stays missing, so that nobody takes all for joined before the reason comes.
+    // A rank that has ended stays missing, so that no rank sees all as joined before the reason arrives.
     if (kind === "hello") this.#missing.delete(rank);
     else stream.isStandIn = true;
     stream.writer.write("welcome", hmacSha256(token, codePieces("store", number, stream.challenge)));
@@ -204,7 +202,7 @@ export class Store {
     this.#follow(stream, group, rank, body.numbers());
   }
 
-  /** Nothing is made of what cannot be a group. */
+  /** Refuses a shape that cannot be a group, before memory is allocated for it. */
   #checkShape(rank: number, { worldRanks, blockBytes, headBytes }: GroupShape): void {
     if (!worldRanks.includes(rank)) throw new FrameError("a group without itself");
     if (worldRanks.some((one, i) => one >= this.#options.worldSize || one <= (worldRanks[i - 1] ?? -1))) {
@@ -214,7 +212,7 @@ export class Store {
     if (headBytes > blockBytes) throw new FrameError(`a group with heads of ${headBytes} bytes`);
   }
 
-  /** The group that a frame begins with. */
+  /** The group that a frame names first. */
   #groupOf(rank: number, body: Fields): StoredGroup {
     const group = this.#groups.get(body.id());
     if (group?.openedBy.has(rank) !== true) throw new FrameError("a frame about a group that it is not in");
@@ -262,7 +260,7 @@ export class Store {
     stream.isEnding = true;
   }
 
-  /** Keeps a refusal for those who wait for somebody. */
+  /** Keeps a refusal for the ranks that wait for others. */
   #note({ from }: StoreStream, what: string): void {
     this.#refusals.push(`${from} (${what})`);
     this.#refusals.splice(0, this.#refusals.length - 4);
@@ -273,20 +271,20 @@ export class Store {
     for (const stream of this.#ranks.values()) stream.needsRoll = true;
   }
 
-  /** Ends the stream of a rank that leaves, which waits for that. */
+  /** Closes the stream of a rank that leaves, and waits for that. */
   #dismiss(stream: StoreStream): void {
     stream.hasSaidBye = true;
     this.#drop(stream);
   }
 
-  /** Stops all ranks, as a rank's end or its frames make it necessary. */
+  /** Stops all ranks, because of a rank's death or its frames. */
   #stop(rank: number, reason: string): void {
     const words = new Int32Array(ABORT_WORDS);
     new AbortArea(words).set(rank, reason);
     this.#spread(new Uint8Array(words.buffer));
   }
 
-  /** Tells all ranks that one has stopped them; the first stays. */
+  /** Sends an abort to all ranks; the first abort stays. */
   #spread(words: Uint8Array): void {
     if (words.length !== ABORT_WORDS * 4) throw new FrameError(`an abort of ${words.length} bytes`);
     if (words.every((byte) => byte === 0)) throw new FrameError("an abort by nobody");
@@ -306,7 +304,7 @@ export class Store {
     if (stream.hasSaidBye || stream.isStandIn) return;
     if (this.#missing.size > 0) this.#stop(rank, `rank ${rank} died while the ranks were joining`);
     for (const other of this.#ranks.values()) {
-      // What it has done before comes first.
+      // The dead rank's earlier changes are sent first.
       this.#prepare(other, Infinity);
       other.writer.write("gone", rank);
     }

@@ -13,5 +13,5 @@ function isOptions(data: unknown): data is StoreOptions {
 }
 
 const options = givenData();
-if (!isOptions(options)) throw new InternalError("The store's Worker was not told what to serve");
+if (!isOptions(options)) throw new InternalError("The store's Worker got no options");
 new Store(await openSockets(), options).serve();

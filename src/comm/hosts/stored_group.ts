@@ -1,21 +1,20 @@
 /**
- * What the store keeps of a group: the newest contents of each rank's block, and when each line of it has changed last.
+ * A group in the store: the newest contents of each rank's block, and the time of each line's last change.
  *
  * @module
  */
 import { FrameError } from "./frames.ts";
 import { type Change, LINE_BYTES } from "./replica.ts";
 
-/** Bytes that the store is taken to need for each block besides its contents. */
+/** Estimated bytes of the store for each block, besides its contents. */
 const BLOCK_OVERHEAD = 4096;
 
-/** The block of one rank in one group. */
 export class StoredBlock {
-  /** The group's id, as frames have it. */
+  /** Id of the group, as in frames. */
   readonly group: Uint8Array;
   /** World rank of its owner. */
   readonly rank: number;
-  /** World ranks that are sent every change. */
+  /** World ranks that receive every change. */
   readonly followers: Set<number> = new Set();
   readonly #bytes: Uint8Array;
   /** For each line, the number of its last change; 0 before the first. */
@@ -28,7 +27,6 @@ export class StoredBlock {
     this.#times = new Float64Array(Math.ceil(byteLength / LINE_BYTES));
   }
 
-  /** Takes a change. */
   change(time: number, offset: number, bytes: Uint8Array): void {
     if (offset + bytes.length > this.#bytes.length) {
       throw new FrameError(`an update beyond the end of a block, at ${offset}`);
@@ -37,7 +35,7 @@ export class StoredBlock {
     this.#times.fill(time, Math.floor(offset / LINE_BYTES), Math.ceil((offset + bytes.length) / LINE_BYTES));
   }
 
-  /** What has changed after the change of that number; of the first bytes, if a number of them is given. */
+  /** Changes after the change of number `time`, in the first `byteLength` bytes if given. */
   since(time: number, byteLength: number = this.#bytes.length): readonly Change[] {
     const changes: Change[] = [];
     const times = this.#times.subarray(0, Math.ceil(byteLength / LINE_BYTES));
@@ -53,25 +51,22 @@ export class StoredBlock {
   }
 }
 
-/** What all members of a group say of it. */
 export interface GroupShape {
-  /** World ranks of the members, ascending. */
   readonly worldRanks: readonly number[];
   /** Bytes of each member's block. */
   readonly blockBytes: number;
-  /** First bytes of a block that every member is sent when its owner leaves. */
+  /** First bytes of a block that every member receives when its owner leaves. */
   readonly headBytes: number;
 }
 
-/** The blocks of a group, and who is in it. */
 export class StoredGroup {
-  /** Members that have opened it and not left. */
+  /** Members that have opened the group and not left it. */
   readonly openedBy: Set<number> = new Set();
   readonly blocks: readonly StoredBlock[];
   readonly headBytes: number;
   readonly #shape: GroupShape;
   readonly #byRank: ReadonlyMap<number, StoredBlock>;
-  /** Members that will not come any more. */
+  /** Members that have left or died. */
   readonly #left = new Set<number>();
 
   constructor(id: string, shape: GroupShape) {
@@ -82,29 +77,29 @@ export class StoredGroup {
     this.#byRank = new Map(this.blocks.map((block) => [block.rank, block]));
   }
 
-  /** Bytes that a group takes, with what is kept of each block. */
+  /** Bytes that a group of this shape takes in the store. */
   static byteLengthOf({ worldRanks, blockBytes }: GroupShape): number {
     return worldRanks.length * (blockBytes + BLOCK_OVERHEAD);
   }
 
-  /** Bytes that it takes. */
+  /** Bytes that the group takes in the store. */
   get byteLength(): number {
     return StoredGroup.byteLengthOf(this.#shape);
   }
 
-  /** Whether a member says the same of it as those before. */
+  /** True if a member gives the same shape as those before. */
   isOf({ worldRanks, blockBytes, headBytes }: GroupShape): boolean {
     const shape = this.#shape;
     return blockBytes === shape.blockBytes && headBytes === shape.headBytes &&
       worldRanks.join() === shape.worldRanks.join();
   }
 
-  /** A member begins its part. */
+  /** Begins a member's part. */
   open(rank: number): void {
     this.openedBy.add(rank);
   }
 
-  /** A member is to be sent the blocks of others, from now on; gives these blocks. */
+  /** From now on a member receives the blocks of `others`; returns these blocks. */
   follow(rank: number, others: readonly number[]): readonly StoredBlock[] {
     const followed = others.map((other) => {
       const block = this.#byRank.get(other);
@@ -115,12 +110,12 @@ export class StoredGroup {
     return followed;
   }
 
-  /** The block of a member that has opened it. */
+  /** The block of a member that has opened the group. */
   blockOf(rank: number): StoredBlock | undefined {
     return this.openedBy.has(rank) ? this.#byRank.get(rank) : undefined;
   }
 
-  /** A member ends its part, or has died; whether nobody is left. */
+  /** Ends a member's part, also if it died; true if no member is left. */
   leave(rank: number): boolean {
     if (!this.#byRank.has(rank)) return false;
     this.openedBy.delete(rank);

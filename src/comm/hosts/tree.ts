@@ -1,15 +1,15 @@
 /**
- * The tree by which the ranks of a group hear of each other. The ranks of each host are a binary tree under the host's first
- * rank, and the hosts' first ranks are one too. So a rank has at most five neighbours, a path has O(log ranks) edges, and what
- * goes along every edge once is 2 (ranks - 1) messages.
+ * The tree along which the ranks of a group exchange. The ranks of each host form a binary tree under the host's first rank,
+ * and the first ranks of the hosts form one. So a rank has at most five neighbours, a path has O(log ranks) edges, and one
+ * message along every edge, up and down, makes 2 (ranks - 1) messages.
  *
  * @module
  */
 import { at } from "../../at.ts";
 
-/** The neighbours of one rank, as ranks of the group. */
+/** Neighbours of one rank, as ranks of the group. */
 export interface TreePlace {
-  /** Undefined for the root, which is the first rank. */
+  /** Undefined for the root, which is rank 0. */
   readonly parent: number | undefined;
   readonly children: readonly number[];
 }
@@ -17,8 +17,8 @@ export interface TreePlace {
 /**
  * Neighbours of every rank of a group.
  *
- * @param worldRanks rank in the world of each rank, ascending
- * @param ranksPerHost ranks of the world on each host, which have numbers that follow each other
+ * @param worldRanks world rank of each rank, ascending
+ * @param ranksPerHost ranks of the world on each host; their numbers are consecutive
  */
 export function treePlaces(worldRanks: readonly number[], ranksPerHost: number): readonly TreePlace[] {
   const hosts = [...Map.groupBy(worldRanks.keys(), (rank) => Math.floor(at(worldRanks, rank, "rank") / ranksPerHost))];

@@ -1,12 +1,14 @@
 /**
- * Host bytes of each rank to all, along the tree of a group: every rank sends its parent what it and the ranks below it have,
- * the root sends all of it down again. Each rank publishes twice, whatever the number of ranks, where no message is long.
+ * Exchange of host bytes along the tree of a group: every rank sends its parent its own bytes and those of the ranks below
+ * it, and the root sends all of them down again. If no message is long, each rank publishes twice, for any number of ranks.
  *
- * Note [Boxes]: a rank writes what goes up into two parts of its mailbox, and what goes down into two others. Counters of parts
- * only rise, so a reader never mistakes an older part for a newer one. What went down is the same bytes for all ranks, so all
- * ranks count the same parts. The first two parts of an exchange need no leave: whoever takes part in an exchange has all of
- * the one before. Each later part waits until the reader has taken the part before the last: going up, the parent says how many
- * parts of each child it has taken in this exchange; going down, each child says how many parts it has taken in all.
+ * Note [Boxes]: a rank writes upward bytes into two parts of its mailbox, and downward bytes into two others.
+ * - Counters of parts only rise, so a reader never takes an older part for a newer one. Downward bytes are the same for all
+ *   ranks, so all ranks count the same parts.
+ * - The first two parts of an exchange need no permission: a rank that takes part in an exchange has read all of the
+ *   exchange before.
+ * - Each later part waits until its reader has taken the part two before it. Upward, the parent counts the parts of each
+ *   child that it has taken in this exchange; downward, each child counts all parts that it has ever taken.
  *
  * @module
  */
@@ -23,27 +25,25 @@ const DOWN = 5; // parts written for the children, in all exchanges
 const DOWN_BYTES = 6; // bytes that go down in this exchange
 const DOWN_TAKEN = 7; // parts that the rank has taken of its parent, in all exchanges
 
-/** Bytes of a mailbox's head. */
 export const TREE_HEAD_BYTES = 64;
 const PART_BYTES = 4096;
 const DEPTH = 2;
-/** Bytes of a mailbox that are used. */
 export const TREE_MAILBOX_BYTES: number = TREE_HEAD_BYTES + 2 * DEPTH * PART_BYTES;
-/** Words before each rank's bytes: its number, and how many bytes it has. */
+/** Bytes before each rank's message: its rank and the message's length. */
 const ENTRY_BYTES = 8;
 
-/** What an exchange waits for. */
+/** A condition that an exchange waits for. */
 export interface Awaited {
-  /** Neighbour that has not done it yet. */
+  /** Neighbour that must fulfil it. */
   readonly rank: number;
   readonly ready: () => boolean;
 }
 
-/** What is known of a child's message. */
+/** A child's message, as far as it has come. */
 interface Inflow {
   readonly child: number;
   readonly bytes: Uint8Array;
-  /** Bytes that were taken. */
+  /** Number of bytes that were taken. */
   taken: number;
 }
 
@@ -55,15 +55,15 @@ export class TreeExchange {
   readonly #boxes: readonly Uint8Array[];
   readonly #own: Int32Array;
   readonly #publish: () => void;
-  /** Parts that this rank has taken of each child, in all exchanges. */
+  /** Number of parts taken from each child, in all exchanges. */
   readonly #upTaken = new Map<number, number>();
   #exchange = 0;
   #up = 0;
   #down = 0;
 
   /**
-   * @param mailboxes {@link TREE_MAILBOX_BYTES} bytes of each rank, zero at first, of which the neighbours' follow theirs
-   * @param publish lets the neighbours see what this rank has written
+   * @param mailboxes {@link TREE_MAILBOX_BYTES} bytes of each rank, zeros at first; the neighbours' are copies that follow them
+   * @param publish shows the neighbours what this rank has written
    */
   constructor(rank: number, place: TreePlace, mailboxes: readonly Uint8Array[], publish: () => void) {
     this.#rank = rank;
@@ -79,7 +79,7 @@ export class TreeExchange {
     return this.#heads.flatMap((head, rank) => ((at(head, BEGUN, "word") - this.#exchange) | 0) < 0 ? [rank] : []);
   }
 
-  /** Exchanges bytes; yields what must come true before it goes on. @returns the bytes of every rank */
+  /** Exchanges bytes; yields each condition that it waits for. @returns the bytes of every rank */
   *steps(bytes: Uint8Array): Generator<Awaited, readonly Uint8Array[]> {
     this.#own[BEGUN] = ++this.#exchange | 0;
     const own = new Uint8Array(ENTRY_BYTES + bytes.length);
@@ -91,7 +91,7 @@ export class TreeExchange {
     return this.#split(yield* this.#passDown(gathered));
   }
 
-  /** Takes what the children send, part by part of each. */
+  /** Reads the children's messages, part by part, in turn. */
   *#takeUp(): Generator<Awaited, readonly Uint8Array[]> {
     const flows: Inflow[] = [];
     for (const child of this.#place.children) {
@@ -132,7 +132,7 @@ export class TreeExchange {
     }
   }
 
-  /** Takes what comes down and hands it on; the root has it. */
+  /** Reads the downward message and passes it to the children; the root has it already. */
   *#passDown(gathered: Uint8Array): Generator<Awaited, Uint8Array> {
     const { parent, children } = this.#place;
     const first = this.#down;
@@ -155,14 +155,14 @@ export class TreeExchange {
       this.#down = number + 1;
       this.#own[DOWN_TAKEN] = this.#down | 0;
       start += PART_BYTES;
-      // The parent asks for this only before a part that is two later.
+      // The parent reads this counter only before the part after the next one.
       const isAskedFor = parent !== undefined && start + (DEPTH - 1) * PART_BYTES < all.length;
       if (children.length > 0 || isAskedFor) this.#publish();
     }
     return all;
   }
 
-  /** The bytes of each rank. */
+  /** Splits a gathered message into the bytes of each rank. */
   #split(all: Uint8Array): readonly Uint8Array[] {
     const view = new DataView(all.buffer, all.byteOffset, all.length);
     const messages = new Array<Uint8Array>(this.#heads.length);
@@ -175,7 +175,7 @@ export class TreeExchange {
     return messages;
   }
 
-  /** Part of a rank's mailbox, of what goes up, or behind `skipped` parts of what goes down. */
+  /** An upward part of a rank's mailbox; with `skipped` upward parts before it, a downward part. */
   #part(rank: number, number: number, skipped: number = 0): Uint8Array {
     const begin = (skipped + number % DEPTH) * PART_BYTES;
     return at(this.#boxes, rank, "mailbox of rank").subarray(begin, begin + PART_BYTES);
@@ -194,7 +194,7 @@ export class TreeExchange {
   }
 }
 
-/** Copies as much of a part as is missing; gives how much that was. */
+/** Copies a part, or the rest of the message if that is shorter; returns the copied length. */
 function copyPart(into: Uint8Array, begin: number, part: Uint8Array): number {
   const length = Math.min(PART_BYTES, into.length - begin);
   into.set(part.subarray(0, length), begin);

@@ -4,7 +4,8 @@
  * @module
  */
 import { ArgumentError } from "../../errors.ts";
-import { isObject, type JsonPart } from "./part.ts";
+import { isJsonObject } from "../../json.ts";
+import type { JsonPart } from "./part.ts";
 
 /** Makes ids of pieces of text. */
 export interface Model {
@@ -23,7 +24,7 @@ export interface Model {
 /** Reads a vocabulary that is an object of ids by token. */
 export function readVocab(part: JsonPart): ReadonlyMap<string, number> {
   const value = part.raw("vocab");
-  if (!isObject(value)) part.fail("vocab", "an object of ids by token");
+  if (!isJsonObject(value)) part.fail("vocab", "an object of ids by token");
   const vocab = new Map<string, number>();
   for (const [token, id] of Object.entries(value)) {
     if (typeof id !== "number" || !Number.isSafeInteger(id) || id < 0 || id >= 2 ** 31) {

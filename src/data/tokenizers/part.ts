@@ -5,18 +5,14 @@
  * @module
  */
 import { CheckpointError } from "../../errors.ts";
+import { isJsonObject, type JsonObject } from "../../json.ts";
 
-/** A JSON object. */
-export type JsonObject = Readonly<Record<string, unknown>>;
+/** How many objects and arrays may lie in each other in a tokenizer's files. */
+export const TOKENIZER_DEPTH = 32;
 
 /** The remedy for a tokenizer that cannot be read. */
 const REMEDY =
   "tokenize the text in Python, or convert the tokenizer to one of the kinds that docs/tokenizers.md lists";
-
-/** Whether a value is a JSON object. */
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 /** An object of a `tokenizer.json` with the place where it stands. */
 export class JsonPart {
@@ -29,7 +25,7 @@ export class JsonPart {
 
   /** @throws {CheckpointError} if the value is not an object */
   constructor(value: unknown, file: string, path: string) {
-    if (!isObject(value)) {
+    if (!isJsonObject(value)) {
       throw new CheckpointError(file, `${path}: expected an object, got ${brief(value)}`);
     }
     this.#values = value;

@@ -1,7 +1,7 @@
 /**
- * The memory of a card: the driver's own pool, which keeps what is freed and gives it out again in the order of streams. A block
- * belongs to the stream on which it is allocated until an event says otherwise, and it is freed in the order of the stream on
- * which that happens. What is accounted here is what tensors hold.
+ * The memory of a card: the driver's own pool, which keeps freed blocks and reuses them in the order of streams. A block belongs
+ * to the stream that allocates it until an event orders another stream after it, and it is freed in the order of the stream that
+ * frees it. The allocator accounts the memory that tensors hold.
  *
  * @module
  */
@@ -14,22 +14,22 @@ import { GraphAllocator } from "../graph_allocator.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 
-/** Hands out blocks of a card's memory. */
+/** Allocates blocks of a card's memory. */
 export class CudaAllocator extends GraphAllocator {
   readonly #cudart: Cudart;
   readonly #stream: () => CudaStream;
-  /** Where the driver writes the address of a block. */
+  /** Output argument: the driver writes a block's address here. */
   readonly #place: Out<"address">;
   readonly #pool: Handle<"cudaMemPool_t">;
-  /** Where blocks of the driver's pool begin that have not gone back to it. */
+  /** First addresses of the pool's blocks that were not freed. */
   readonly #taken = new Set<number>();
   #isClosed = false;
 
   /**
-   * Makes the driver keep what is freed.
+   * Sets the pool to keep freed memory.
    *
-   * @param capacity bytes that it may give out
-   * @param stream the one under way
+   * @param capacity largest number of bytes in use
+   * @param stream returns the current stream
    */
   constructor(name: string, index: number, capacity: number, cudart: Cudart, stream: () => CudaStream) {
     super(name, 0, capacity, stream);
@@ -44,8 +44,8 @@ export class CudaAllocator extends GraphAllocator {
   }
 
   /**
-   * Gives the driver all of its pool that is given out or kept; what is freed later is only counted. Nothing may be under way. Blocks
-   * of {@link adoptOutside} are not the pool's, and stay.
+   * Frees all of the pool; later frees are only counted. No work may be under way. Blocks of {@link adoptOutside} are not the
+   * pool's, and stay.
    */
   close(): void {
     for (const start of this.#taken) this.release(start);
@@ -54,7 +54,7 @@ export class CudaAllocator extends GraphAllocator {
     this.#cudart.symbols.cudaMemPoolTrimTo(this.#pool, 0);
   }
 
-  /** A block from outside of the driver's pool, which gives up for it what it has only cached. */
+  /** Counts a block from outside of the driver's pool; the pool first returns its cached memory to the driver. */
   adoptOutside(bytes: number, owner: string, kind: MemoryKind, take: (size: number) => number | undefined): DevicePtr {
     return this.adopt(bytes, owner, kind, (size) => {
       const { inUse, capacity } = this.stats;
@@ -65,7 +65,7 @@ export class CudaAllocator extends GraphAllocator {
   }
 
   override openGraph(bytes: number): ReturnType<GraphAllocator["openGraph"]> {
-    // What the driver has only cached may go to the graph.
+    // Memory that the pool has only cached may go to the graph.
     this.#cudart.symbols.cudaMemPoolTrimTo(this.#pool, 0);
     return super.openGraph(bytes);
   }

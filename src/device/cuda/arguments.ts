@@ -1,5 +1,5 @@
 /**
- * How the arguments of a call are laid out for a kernel: the bytes of the struct that `source.ts` declares.
+ * The layout of a call's arguments for a kernel: the bytes of the struct that `source.ts` declares.
  *
  * @module
  */
@@ -14,22 +14,25 @@ import { dtypeParameters, MAX_LIST, SAMPLE, SHAPE_SLOTS, SLOT_BYTES } from "./so
 /** Writes one argument of a call. */
 type Writer = (args: Arguments) => void;
 
-/** The bytes of a kernel's arguments, and what checks and writes them for each call. */
+/** The bytes of a kernel's arguments, and a function that checks and writes them for each call. */
 export interface ArgumentBlock {
   readonly bytes: Uint8Array<ArrayBuffer>;
   readonly write: (args: Arguments) => void;
 }
 
-/** What calls of all kernels are given besides their arguments. */
+/** Memory that all kernels use besides their arguments. */
 export interface SharedArguments {
-  /** Where faults are written. */
+  /** Address of the status record. */
   readonly status: DevicePtr;
-  /** Where the number lies that is added to the numbers of samples; what is added now, which they are given less. */
+  /**
+   * Address of the first sample's number, which kernels add to the numbers of samples; and its present value, which the host
+   * subtracts.
+   */
   readonly firstSample: DevicePtr;
   readonly sampleBase: () => number;
 }
 
-/** Makes the arguments of a kernel; they are read when a call is enqueued, so one block serves all calls. */
+/** Makes the arguments of a kernel. They are read when a call is enqueued, so one block serves all calls. */
 export function argumentBlock(kernel: string, entry: KernelEntry, shared: SharedArguments): ArgumentBlock {
   const dtypes = dtypeParameters(entry);
   const values = Object.entries(entry.values).filter(([name]) => !dtypes.includes(name));

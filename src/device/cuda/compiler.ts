@@ -1,7 +1,6 @@
 /**
- * Kernels from text to code for one kind of card, by NVRTC, which needs a tenth of a second for one. What was compiled is kept in
- * a folder, under the digest of text, card and compiler, so that no run compiles what another one has. A file that was damaged is
- * compiled anew.
+ * Compilation of kernels for one kind of card, by NVRTC, which takes a tenth of a second for each. Compiled kernels are kept in a
+ * folder, by the digest of text, card and compiler, so that each is compiled once. Damaged files are compiled again.
  *
  * @module
  */
@@ -13,15 +12,15 @@ import { makeDirectory, openReadable, pathKind, replaceFile } from "../../runtim
 import type { Nvrtc } from "./libraries.ts";
 
 /**
- * Options of the compiler beside the card's. A multiplication and an addition are fused only where a text says so, so that
- * a kernel's bits do not depend on what compiles it.
+ * Options besides the card's. A multiplication and an addition are fused only where a text says so: all versions of the compiler
+ * give the same bits.
  */
 const OPTIONS = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
 
-/** What came of a compilation. */
+/** Result of a compilation. */
 export interface Compiled {
   readonly code: Uint8Array<ArrayBuffer>;
-  /** What the compiler says, among it registers, spills and shared memory of each entry point. */
+  /** Messages of the compiler, with registers, spills and shared memory of each entry point. */
   readonly log: string;
 }
 
@@ -29,7 +28,7 @@ export interface Compiled {
  * Compiles a text.
  *
  * @param architecture e.g. `sm_90`
- * @throws {InternalError} with the compiler's words if it refuses the text
+ * @throws {InternalError} with the compiler's messages if it refuses the text
  */
 export function compileKernel(
   { symbols, provider }: Nvrtc,
@@ -68,12 +67,12 @@ export function nvrtcVersion({ symbols, provider }: Nvrtc): string {
   return `${major.value}.${minor.value}`;
 }
 
-/** What tells a compiled kernel from all others: the digest of card, compiler, options and text. */
+/** The key of a compiled kernel: the digest of card, compiler, options and text. */
 export function kernelDigest(architecture: string, version: string, text: string): string {
   return sha256([new TextEncoder().encode(`${architecture}\n${version}\n${OPTIONS.join(" ")}\n${text}`)]).slice(0, 32);
 }
 
-/** The folder for compiled kernels: one that is named, or the user's for caches; none where no one knows it. */
+/** The folder for compiled kernels: a named one, or the user's cache folder; undefined if neither is known. */
 export function kernelCacheFolder(environment: Environment): string | undefined {
   const named = environment.text("FULLYSHARD_KERNEL_CACHE");
   if (named !== undefined) return named;
@@ -89,7 +88,7 @@ export class KernelCompiler {
   readonly #folder: string | undefined;
   readonly #version: string;
 
-  /** @param folder where compiled kernels are kept; undefined for nowhere */
+  /** @param folder folder of compiled kernels; undefined to keep none */
   constructor(nvrtc: Nvrtc, architecture: string, folder: string | undefined) {
     this.#nvrtc = nvrtc;
     this.#architecture = architecture;
@@ -97,12 +96,11 @@ export class KernelCompiler {
     this.#version = nvrtcVersion(nvrtc);
   }
 
-  /** What it compiles by, in words. */
+  /** The compiler and the architecture, in words. */
   get detail(): string {
     return `NVRTC ${this.#version} for ${this.#architecture}`;
   }
 
-  /** A kernel's code. */
   code(name: string, text: string): Uint8Array<ArrayBuffer> {
     const digest = kernelDigest(this.#architecture, this.#version, text);
     const file = this.#folder === undefined ? undefined : `${this.#folder}/${name}-${digest}.cubin`;
@@ -113,7 +111,7 @@ export class KernelCompiler {
     return code;
   }
 
-  /** Keeps code for other runs. Where the folder cannot be written, they compile it again. */
+  /** Keeps code for later trainings. If the folder cannot be written, they compile it again. */
   #keep(file: string, code: Uint8Array): void {
     try {
       makeDirectory(file.slice(0, file.lastIndexOf("/")));
@@ -124,14 +122,14 @@ export class KernelCompiler {
   }
 }
 
-/** Bytes behind the code in a file: the digest of the code. */
+/** Bytes after the code in a file: the digest of the code. */
 const SEAL_BYTES = 64;
 
 function sealOf(code: Uint8Array): Uint8Array {
   return new TextEncoder().encode(sha256([code]));
 }
 
-/** The code that a file has; undefined where it cannot be read, or is not what was written, so that it is compiled anew. */
+/** The code in a file; undefined if it cannot be read, or is damaged, so that it is compiled again. */
 function keptCode(file: string): Uint8Array<ArrayBuffer> | undefined {
   try {
     if (pathKind(file) !== "file") return undefined;

@@ -1,6 +1,6 @@
 /**
- * A GPU of NVIDIA as a device. Everything is enqueued on the stream under way: kernels, copies, allocations and frees. The host
- * waits where it asks for values, and nowhere else.
+ * An NVIDIA GPU as a device. Kernels, copies, allocations and frees are enqueued on the current stream. The host waits only where
+ * it reads values.
  *
  * @module
  */
@@ -38,36 +38,34 @@ import { cardTraits, openCardMath } from "./traits.ts";
 
 /** Options of {@link openCudaDevice}. */
 export interface CudaDeviceOptions {
-  /** Most bytes of the card to use: default what is free when it is opened. */
+  /** Largest number of bytes of the card to use; default its free memory when it is opened. */
   readonly memoryBytes?: number | undefined;
-  /** Gets every call of a kernel. */
+  /** Records every call of a kernel. */
   readonly trace?: Trace | undefined;
-  /** Threads that share the work of a kernel on what is offloaded. @default 1 */
+  /** Threads that share the work of a kernel on offloaded memory. @default 1 */
   readonly threads?: number | undefined;
-  /** Who computes attention. @default own */
+  /** Code that computes attention. @default own */
   readonly attention?: Attention | undefined;
-  /** Gets a line for each kind of attention that cuDNN was to compute and does not. @default nobody */
+  /** Receives a line for each kind of attention that cuDNN was asked for and cannot compute. @default no reports */
   readonly report?: ((text: string) => void) | undefined;
-  /** Variables that say where libraries and compiled kernels lie; those of the process unless given. */
+  /** Variables with the folders of libraries and compiled kernels; default the process's. */
   readonly environment?: Environment;
-  /** The kernels that are written; default all of this version. */
+  /** Kernels that are implemented; default all of this version. */
   readonly launches?: Launches;
 }
 
-/** What a device is made with. */
 interface CudaParts {
   readonly libraries: CudaLibraries;
   readonly texts: KernelTexts;
   readonly math: PortableMath;
-  /** The CPU, of whose memory a part is this card's pool. */
+  /** The CPU, part of whose memory is this card's offload pool. */
   readonly host: Device;
   readonly options: CudaDeviceOptions;
 }
 
-/** Bytes behind the status: the first sample that kernels in graphs count from. */
+/** Bytes after the status: the first sample from which kernels in graphs count. */
 const SAMPLE_BYTES = 8;
 
-/** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
   readonly mathName = "cuda";
@@ -213,30 +211,30 @@ export class CudaDevice implements Device {
     this.#libraries.cudart.symbols.cudaMemsetAsync(this.addressOf(ptr), 0, byteLength, this.#current.handle);
   }
 
-  /** What calls C functions of libraries that work on its memory. */
+  /** Calls C functions of libraries that work on the card's memory. */
   get provider(): FfiProvider {
     return this.#libraries.provider;
   }
 
-  /** The stream under way, as such libraries know it. */
+  /** The current stream, as such libraries know it. */
   get streamHandle(): Handle<"cudaStream_t"> {
     return this.#current.handle;
   }
 
-  /** An address in its memory, as such libraries know it. */
+  /** An address of the card's memory, as such libraries know it. */
   addressOf(ptr: DevicePtr): NativeAddress {
     const { provider } = this.#libraries;
     return provider.offset(provider.nullAddress, ptr);
   }
 
-  /** Which card of the host it is, whatever number it has for this process. */
+  /** The card's PCI bus id, which does not depend on its number in this process. */
   get busId(): string {
     const text = new Uint8Array(32);
     this.#libraries.cudart.symbols.cudaDeviceGetPCIBusId(text, text.byteLength, this.#libraries.index);
     return new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
   }
 
-  /** Lets the host wait by `wait` until what this returns is disposed; of several the last one counts. */
+  /** Makes the host wait by `wait` until the result is disposed; the last call counts. */
   waitBy(wait: HostWait): Disposable {
     this.#hostWaits.push(wait);
     return { [Symbol.dispose]: () => void this.#hostWaits.splice(this.#hostWaits.lastIndexOf(wait), 1) };
@@ -255,7 +253,7 @@ export class CudaDevice implements Device {
     if (!this.#isOpen) return;
     this.#isOpen = false;
     const { symbols } = this.#libraries.cudart;
-    using last = new DisposableStack(); // the last one goes first, and each goes whatever becomes of those before it
+    using last = new DisposableStack(); // in reverse order; an error does not skip the rest
     last.defer(leaveCard);
     for (const stream of this.#streams.values()) last.defer(() => stream.destroy());
     last.defer(() => symbols.cudaFree(this.#statusArea));
@@ -290,10 +288,10 @@ export class CudaDevice implements Device {
 /**
  * Opens a card.
  *
- * @param which of the visible ones, or which rank's
+ * @param which number of a visible card, or the rank whose card it is
  * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC, cuBLASLt or a cuDNN that is asked for is not found
- * @throws {UnsupportedError} if there is no driver, it or cuDNN is too old, there is no such card, or not one for each rank, or this
- * thread has another one open
+ * @throws {UnsupportedError} if there is no driver, it or cuDNN is too old, there is no such card, or not one for each rank, or
+ * this thread has another card open
  */
 export async function openCudaDevice(
   which: number | LocalRank,
@@ -312,7 +310,7 @@ export async function openCudaDevice(
 async function openOn(libraries: CudaLibraries, options: CudaDeviceOptions): Promise<CudaDevice> {
   const texts = await readKernelTexts();
   const math = await openCardMath();
-  // What is offloaded is updated by the CPU, whose memory costs nothing until it is touched.
+  // The CPU updates offloaded parameters; its memory costs nothing until it is touched.
   const { threads = 1, trace } = options;
   const host = await openCpuDevice({ cpuMath: "auto", threads, lateStatus: true, trace });
   return new CudaDevice({ libraries, texts, math, host, options });

@@ -1,9 +1,9 @@
 /**
- * CUDA graphs: work of all streams of a card, taken down by stream capture, collectives of NCCL included.
+ * CUDA graphs: the work of all streams of a card, recorded by stream capture, with NCCL's collectives.
  *
- * The capture begins on the compute stream, which the others join by an event and come back to by one. Only calls of this thread
- * are refused meanwhile: NCCL may prepare a call on a thread of its own. A launch comes after all streams and before them, so
- * that no point in a stream leads into a graph or out of it.
+ * The capture begins on the compute stream; each other stream joins it by an event, and returns to it by another event. Meanwhile
+ * only calls of this thread are refused, because NCCL may prepare a call on its own thread. A launch comes after all streams and
+ * before all later work, so no event leads into a graph or out of it.
  *
  * @module
  */
@@ -15,26 +15,23 @@ import type { CudaAllocator } from "./allocator.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 
-/** What graphs are made with. */
 export interface GraphParts {
   readonly cudart: Cudart;
   readonly allocator: CudaAllocator;
   /** The stream that launches graphs. */
   readonly origin: CudaStream;
-  /** All other streams. */
   readonly others: readonly CudaStream[];
   /** Waits for all streams. */
   readonly synchronize: () => void;
-  /** Writes the number of the first sample that kernels in graphs count from. */
+  /** Writes the number of the first sample from which kernels in graphs count. */
   readonly writeFirstSample: (sample: number) => void;
 }
 
-/** The graphs of one card. */
 export class CudaGraphs implements DeviceGraphs {
   readonly #parts: GraphParts;
-  /** What is being captured, in words. */
+  /** Name of the work that is captured. */
   #what: string | undefined;
-  /** The first sample of the next launch, and the one that lies on the card. */
+  /** First sample of the next launch, and the number that lies on the card. */
   #firstSample = 0;
   #written = 0;
 
@@ -46,15 +43,15 @@ export class CudaGraphs implements DeviceGraphs {
     return this.#what !== undefined;
   }
 
-  /** What is added on the card to the numbers of samples that kernels enqueued now are given. */
+  /** The number that the card adds to the sample numbers of kernels enqueued now. */
   get sampleBase(): number {
     return this.#what === undefined ? this.#written : this.#firstSample;
   }
 
   /**
-   * Refuses what a capture does not allow.
+   * Refuses an action that a capture does not allow.
    *
-   * @param does what is being done, e.g. `a value is read`
+   * @param does the action, e.g. `a value is read`
    * @throws {GraphCaptureError} if work is being captured
    */
   refuse(does: string): void {
@@ -123,7 +120,7 @@ export class CudaGraphs implements DeviceGraphs {
         end();
         symbols.cudaGraphDestroy(graph.value);
       } catch (again) {
-        if (!(again instanceof NativeError)) throw again; // what failed first says more
+        if (!(again instanceof NativeError)) throw again; // the first error says more
       }
       throw error;
     }

@@ -1,5 +1,5 @@
 /**
- * The kernels of a card: each is compiled and loaded by its first call, and launched on the stream under way with arguments that
+ * The kernels of a card. Each is compiled and loaded by its first call, and launched on the current stream with arguments that
  * follow from its entry.
  *
  * @module
@@ -22,7 +22,7 @@ import { tensorCall } from "./tensor_calls.ts";
 import { tensorFormsOf } from "./tensor_cores.ts";
 import { cardEntry, functionsOf, kernelText, type KernelTexts } from "./texts.ts";
 
-/** What calls of kernels need. */
+/** Parts that calls of kernels use. */
 export interface Launcher extends Loader {
   readonly device: string;
   /** The card's number for this process. */
@@ -30,13 +30,12 @@ export interface Launcher extends Loader {
   readonly texts: KernelTexts;
   readonly launches: Launches;
   readonly allocator: Allocator;
-  /** What calls are given besides their arguments. */
+  /** Memory that all kernels use besides their arguments. */
   readonly shared: SharedArguments;
-  /** The stream under way. */
   readonly stream: () => CudaStream;
 }
 
-/** All kernels of a card. One that is not written is refused when it is called. */
+/** All kernels of a card. A kernel that is not implemented is refused when it is called. */
 export function cudaKernels(launcher: Launcher): Kernels {
   return makeKernels((name, entry) => {
     const found = launchOf(name, launcher.launches);
@@ -65,15 +64,15 @@ function kernelCall(
   config.set("blockDim.x", THREADS);
   const list = BigUint64Array.of(BigInt(provider.numberOf(provider.addressOf(bytes))));
   const load = functionLoader(launcher, name, name, () => kernelText(launcher.texts, name, file));
-  // The functions of a call in order, each by the codes of the call's element types.
-  const runs = functionsOf(name).map((which) => ({ which, loaded: new Map<number, Handle<"cudaKernel_t">>() }));
+  // The functions of a call in order, each by the codes of the call's dtypes.
+  const functions = functionsOf(name).map((which) => ({ which, loaded: new Map<number, Handle<"cudaKernel_t">>() }));
   const enqueue = (args: Arguments, blocks: number): void => {
     write(args);
     config.set("stream", stream().handle);
     let code = 0;
     for (const parameter of parameters) code = code * DTYPES.length + dtypeArgument(args, parameter).code;
     let grid = blocks;
-    for (const { which, loaded } of runs) {
+    for (const { which, loaded } of functions) {
       let kernel = loaded.get(code);
       if (kernel === undefined) loaded.set(code, kernel = load(entryPoint(which, parameters, args)));
       config.set("gridDim.x", grid);

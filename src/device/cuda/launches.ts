@@ -1,30 +1,29 @@
 /**
- * Which kernels are written for CUDA, in which file of `kernels/`, and how a call is spread over the card: a thread for each
- * element of something, or a block for each row, whose sizes are named as in the kernel table. Any grid does all of the work, so
- * these lines are about speed alone. To add a kernel, write its function in a file and its line here.
+ * The kernels that are implemented for CUDA, by the file of `kernels/`, and the grid of their calls: a thread for each element,
+ * or a block for each row, with sizes named as in the kernel table. Any grid does all of the work, so these lines only affect
+ * speed. To add a kernel, write its function in a file and its line here.
  *
  * @module
  */
 import type { Factor } from "../kernels/signature.ts";
 import type { KernelName } from "../kernels/table.ts";
 
-/** How a call is spread, and the float32 that each block needs besides its arguments: the sum of products of sizes. */
+/** The grid of a call, and the float32 scratch of each block: the sum of products of sizes. */
 export type Launch =
   & { readonly scratch?: readonly (readonly Factor[])[] }
   & (
     /** A thread for each element: the product of sizes. */
     | {
       readonly elements: readonly Factor[];
-      /** Whether one block runs `<kernel>After` then, for what must not happen before all elements are done. */
+      /** True if one block then calls `<kernel>After`, for work that must follow all elements. */
       readonly after?: true;
     }
-    /** A block for each row: the product of sizes, and of some of one of them together. */
+    /** A block for each row: the product of sizes; with `tile`, for each `of` indices of `size` in each row. */
     | { readonly rows: readonly Factor[]; readonly tile?: readonly [size: string, of: number] }
-    /** Two kinds of blocks, one for each tile of one size and of another, for each of the rest. */
+    /** Two kinds of blocks, for tiles of two sizes, for each index of the other sizes. */
     | { readonly rows: readonly Factor[]; readonly tiles: readonly [a: string, b: string, of: number] }
   );
 
-/** Threads of a block. */
 export const THREADS = 256;
 
 /** One block in all. */
@@ -33,7 +32,7 @@ const ONE: Launch = { rows: [] };
 const each = (...elements: Factor[]): Launch => ({ elements });
 const rows = (...sizes: Factor[]): Launch => ({ rows: sizes });
 
-/** What a block keeps of a chunk of the gated delta rule: matrices of keys, of values and of pairs of tokens, and rows. */
+/** Scratch of a block for a chunk of the gated delta rule: matrices of keys, of values and of pairs of tokens, and rows. */
 const CHUNK: readonly (readonly Factor[])[] = [
   [7, "chunk", "keyDim"],
   [4, "chunk", "valueDim"],
@@ -41,14 +40,14 @@ const CHUNK: readonly (readonly Factor[])[] = [
   [4, "chunk"],
 ];
 
-/** Files that come before a file in the text of its kernels; all come after `dev.cuh`. */
+/** Files that precede a file in the text of its kernels; all follow `dev.cuh`. */
 export const BEFORE: Readonly<Record<string, readonly string[]>> = {
   attention: ["sight"],
   flash: ["sight", "tiles"],
   flash_backward: ["sight", "tiles"],
 };
 
-/** Files of kernels, and those in each. */
+/** Files of kernels, with the kernels in each. */
 export type Launches = Readonly<Record<string, { readonly [K in KernelName]?: Launch }>>;
 
 /** The files and their kernels. */
@@ -147,7 +146,7 @@ export const LAUNCHES: Launches = {
   },
 };
 
-/** Where a kernel is written; undefined if it is not. */
+/** The file and the grid of a kernel; undefined if it is not implemented. */
 export function launchOf(
   kernel: string,
   launches: Launches,

@@ -1,5 +1,5 @@
 /**
- * The libraries and the card that a CUDA device needs, or one error that says which of driver, runtime and card is missing.
+ * The libraries and the card that a CUDA device needs, or one error that says if driver, runtime or card is missing.
  *
  * @module
  */
@@ -17,43 +17,42 @@ import { type Cudnn, openCudnn } from "./cudnn/version.ts";
 
 /** The CUDA runtime. */
 export type Cudart = Library<typeof CUDART_BINDINGS>;
-/** NVRTC. */
 export type Nvrtc = Library<typeof NVRTC_BINDINGS>;
 /** cuBLASLt. */
 export type Cublaslt = Library<typeof CUBLASLT_BINDINGS>;
 
-/** What a device is opened with. */
+/** Libraries of an open device. */
 export interface CudaLibraries {
   readonly provider: FfiProvider;
-  /** Which of the visible cards they work on. */
+  /** Number of their card among the visible ones. */
   readonly index: number;
   readonly cudart: Cudart;
   readonly nvrtc: Nvrtc;
   readonly cublaslt: Cublaslt;
-  /** Where it computes attention. */
+  /** cuDNN, if it computes attention. */
   readonly cudnn: Cudnn | undefined;
 }
 
-/** Which rank of its host a process is: each has a card of its own. */
+/** A rank's number on its host: each rank has a card of its own. */
 export interface LocalRank {
   readonly localRank: number;
   readonly ranksOnHost: number;
 }
 
 /**
- * The card that CUDA knows as that of this thread, which its calls go to, and how many devices here count on it: a stream of another
- * card would be refused, and memory would come from the wrong one.
+ * The card of this thread in CUDA, and the number of open devices that use it. A stream of another card would be refused, and
+ * memory would come from the wrong card.
  */
 const ofThread = { index: 0, users: 0 };
 
 /**
- * Opens the libraries, and makes a card the one of this thread until {@link leaveCard}.
+ * Opens the libraries, and makes a card this thread's until {@link leaveCard}.
  *
- * @param which of the visible cards, or which rank's
- * @param attention who computes it; `cudnn` is opened for it alone
+ * @param which number of a visible card, or the rank whose card it is
+ * @param attention code that computes it; cuDNN is opened only for `cudnn`
  * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC, cuBLASLt or a cuDNN that is asked for is not found
- * @throws {UnsupportedError} if there is no driver, it or cuDNN is too old, there is no such card, or not one for each rank, or this
- * thread has another one open
+ * @throws {UnsupportedError} if there is no driver, it or cuDNN is too old, there is no such card, or not one for each rank, or
+ * this thread has another card open
  */
 export async function openCudaLibraries(
   which: number | LocalRank,
@@ -82,22 +81,22 @@ export async function openCudaLibraries(
   }
 }
 
-/** A device that was opened has been disposed. */
+/** Called when a device is disposed. */
 export function leaveCard(): void {
   ofThread.users--;
 }
 
-/** What is known of driver, runtime and cards before one is opened; versions are 1000 times the major and 10 times the minor. */
+/** State of driver, runtime and cards before a card is opened; versions are 1000 times the major and 10 times the minor. */
 export interface CudaState {
-  /** The newest CUDA of the driver; 0 where there is none. */
+  /** Newest CUDA version of the driver; 0 without a driver. */
   readonly driver: number;
   readonly runtime: number;
   readonly cards: number;
-  /** Why no card can be opened, and what to do about it. */
+  /** Reason why no card can be opened, with the remedy. */
   readonly obstacle: string | undefined;
 }
 
-/** Asks driver and runtime whether cards can be opened. */
+/** Asks driver and runtime if cards can be opened. */
 export function cudaState({ symbols, provider, path }: Cudart): CudaState {
   const [driver, runtime, count] = [provider.out("i32"), provider.out("i32"), provider.out("i32")];
   symbols.cudaDriverGetVersion(driver);
@@ -133,7 +132,7 @@ export function cudaState({ symbols, provider, path }: Cudart): CudaState {
   }
 }
 
-/** How many cards this process may use, at least one. @throws {UnsupportedError} if there is none, saying why */
+/** Number of cards that this process may use, at least one. @throws {UnsupportedError} if there is none, with the reason */
 export async function numCards(environment: Environment): Promise<number> {
   const cudart = await openLibrary(CUDART, { environment });
   const { cards, obstacle } = cudaState(cudart);
@@ -142,7 +141,7 @@ export async function numCards(environment: Environment): Promise<number> {
   throw new UnsupportedError(`Cannot count the cards: ${obstacle ?? "the driver shows none"}`);
 }
 
-/** A version as people write it, e.g. 12.8 for 12080. */
+/** A version in words, e.g. 12.8 for 12080. */
 export function cudaVersion(version: number): string {
   return `${Math.floor(version / 1000)}.${Math.floor(version % 1000 / 10)}`;
 }
@@ -151,7 +150,7 @@ function cardOf(cudart: Cudart, which: number | LocalRank): number {
   const name = typeof which === "number" ? `cuda:${which}` : "cuda";
   const { cards, obstacle } = cudaState(cudart);
   if (obstacle !== undefined) throw new UnsupportedError(`Cannot open device '${name}': ${obstacle}`);
-  // A launcher may show each rank its own card only; whether two ranks have one, they find out when they join.
+  // A launcher may show each rank its own card only; if two ranks share a card, joining finds it.
   const index = typeof which === "number" ? which : cards === 1 ? 0 : which.localRank;
   if (index < cards) return index;
   const shown = `the driver shows ${countOf(cards, "card")}`;

@@ -1,5 +1,5 @@
 /**
- * How a kernel's functions come to a card: its text is compiled and loaded when the first of them is called.
+ * Loading of a kernel's functions: the text is compiled and loaded when the first of them is called.
  *
  * @module
  */
@@ -7,15 +7,15 @@ import type { Handle } from "../../ffi/types.ts";
 import type { KernelCompiler } from "./compiler.ts";
 import type { Cudart } from "./libraries.ts";
 
-/** What loads kernels. */
+/** Parts that load kernels. */
 export interface Loader {
   readonly cudart: Cudart;
   readonly compiler: KernelCompiler;
-  /** Throws where a kernel must not be loaded now. */
+  /** Throws if a kernel must not be loaded now. */
   readonly mayLoad: (kernel: string) => void;
 }
 
-/** Makes what gives a kernel's functions by the names of their entry points; it is compiled as `compiledName`. */
+/** Makes a function that returns a kernel's functions by the names of their entry points; it is compiled as `compiledName`. */
 export function functionLoader(
   { cudart, compiler, mayLoad }: Loader,
   kernel: string,

@@ -1,6 +1,6 @@
 /**
- * Copies that a card makes on its own between its memory and memory of the host that stays where it is: the pool of what is
- * offloaded. The host enqueues them; it waits for them before the CPU next touches the pool.
+ * Copies by the card itself between its memory and the offload pool in host memory. The host enqueues them, and waits for them
+ * before the CPU next touches the pool.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import type { DeviceEvent } from "../stream.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 
-/** Bytes that are pinned at once: pinning takes the host's pages, whether they were touched or not. */
+/** Bytes that are pinned at once: pinning occupies the host's pages, also untouched ones. */
 const CHUNK_BYTES = 2 ** 24;
 
 const { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaHostRegisterPortable } = CUDART_CONSTANTS;
@@ -22,9 +22,9 @@ const { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaHostRegisterPortable
 export class PinnedCopies {
   readonly #cudart: Cudart;
   readonly #memory: NativeMemory;
-  /** Chunks that are pinned, by their number from the begin of memory. */
+  /** Pinned chunks, by their number from the begin of memory. */
   readonly #chunks = new Map<number, NativeAddress>();
-  /** The last copy on each stream, if the host has not waited for it. */
+  /** The last copy of each stream, until the host has waited for it. */
   readonly #pending = new Map<CudaStream, DeviceEvent>();
 
   constructor(cudart: Cudart, memory: NativeMemory) {
@@ -34,9 +34,9 @@ export class PinnedCopies {
   }
 
   /**
-   * Enqueues the copy after all others that are under way.
+   * Enqueues the copy after all copies that are under way.
    *
-   * @param direction which of the two is the card's
+   * @param direction direction of the copy
    * @throws {UnsupportedError} if the host's memory cannot be pinned
    */
   enqueue(
@@ -67,7 +67,7 @@ export class PinnedCopies {
     this.#pending.set(stream, stream.record());
   }
 
-  /** Lets go of the memory; nothing may be under way. */
+  /** Unpins the memory; no copy may be under way. */
   dispose(): void {
     for (const address of this.#chunks.values()) this.#cudart.symbols.cudaHostUnregister(address);
     this.#chunks.clear();

@@ -1,8 +1,9 @@
 /**
- * Matrix products by cuBLASLt. Its matrices are by columns, ours by rows: so `c = a b` is asked for as `cᵀ = bᵀ aᵀ`, which
- * lies in memory alike. What it does not take (nothing to sum over, rows that overlap) our own kernel multiplies.
+ * Matrix products by cuBLASLt, whose matrices are column-major while the library's are row-major: `c = a b` is computed as `cᵀ =
+ * bᵀ aᵀ`, which has the same memory. Products that it does not take (an empty sum, overlapping rows) go to the library's own
+ * kernel.
  *
- * Layouts, descriptors and the algorithm that its heuristic chooses are kept for each shape.
+ * Layouts, descriptors and the algorithm of its heuristic are kept for each shape.
  *
  * @module
  */
@@ -18,10 +19,10 @@ import type { CudaStream } from "./streams.ts";
 type GemmArgs = ArgsOf<"gemm">;
 type MatrixLayout = Handle<"cublasLtMatrixLayout_t">;
 
-/** What NVIDIA advises for its largest cards. */
+/** NVIDIA's advice for its largest cards. */
 const WORKSPACE_BYTES = 2 ** 25;
 
-/** Numbers that tell products apart for which other descriptors or another algorithm are needed. */
+/** Count of the numbers by which products need different descriptors or algorithms. */
 const TRAITS = 17;
 
 /** A product of one shape, ready to be enqueued. */
@@ -41,16 +42,16 @@ export class Products {
   readonly #stream: () => CudaStream;
   readonly #handle: Handle<"cublasLtHandle_t">;
   readonly #preference: Handle<"cublasLtMatmulPreference_t">;
-  /** By a number made of what tells shapes apart; different shapes may have the same one. */
+  /** Plans by a hash of their traits; different shapes may have the same hash. */
   readonly #plans = new Map<number, Plan[]>();
   readonly #traits = new Float64Array(TRAITS);
-  /** Each stream has its own, as products of several go on side by side. */
+  /** Workspaces by stream, as products of several streams are concurrent. */
   readonly #workspaces = new Map<CudaStream, NativeAddress>();
   readonly #checks = checksOf("gemm", KERNELS.gemm);
   readonly #alpha = new Float32Array(1);
   readonly #beta = new Float32Array(1);
 
-  /** @param own the kernel for what cuBLASLt does not take */
+  /** @param own the kernel for products that cuBLASLt does not take */
   constructor(libraries: CudaLibraries, own: Kernels["gemm"], stream: () => CudaStream) {
     const { cublaslt: { symbols }, provider } = libraries;
     this.#libraries = libraries;
@@ -99,7 +100,7 @@ export class Products {
     );
   }
 
-  /** Gives its descriptions and workspaces back. */
+  /** Frees descriptors and workspaces. */
   dispose(): void {
     const { cublaslt: { symbols }, cudart } = this.#libraries;
     for (const { desc, a, b, c } of [...this.#plans.values()].flat()) {
@@ -143,7 +144,7 @@ export class Products {
       CUBLASLT_CONSTANTS;
     const desc = provider.out("cublasLtMatmulDesc_t");
     symbols.cublasLtMatmulDescCreate(desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    // The first of theirs is our second.
+    // cuBLASLt's first matrix is the second of this kernel.
     symbols.cublasLtMatmulDescSetAttribute(desc.value, CUBLASLT_MATMUL_DESC_TRANSA, Int32Array.of(Number(transB)), 4);
     symbols.cublasLtMatmulDescSetAttribute(desc.value, CUBLASLT_MATMUL_DESC_TRANSB, Int32Array.of(Number(transA)), 4);
     const b = layoutOf(cublaslt, dtype, transB ? [n, k] : [k, n], ldb, batch, strideB);
@@ -161,10 +162,10 @@ export class Products {
   }
 }
 
-/** Most matrices of a batch: cuBLASLt takes their number as an int32. */
+/** Largest number of matrices in a batch: cuBLASLt takes an int32. */
 const MOST_BATCH = 2 ** 31 - 1;
 
-/** Writes what tells a product from others: element types, sizes and how far its matrices are aligned. */
+/** Writes the traits of a product: dtypes, sizes and the alignment of its matrices. */
 function writeTraits(to: Float64Array, args: GemmArgs): void {
   to[0] = args.dtype.code;
   to[1] = args.outDtype.code;
@@ -190,7 +191,7 @@ function isSame(a: Float64Array, b: Float64Array): boolean {
   return true;
 }
 
-/** A matrix of ours by rows, as cuBLASLt sees it: the transposed one by columns. */
+/** A row-major matrix as cuBLASLt sees it: the transposed one, column-major. */
 function layoutOf(
   { symbols, provider }: Cublaslt,
   dtype: DType,

@@ -1,7 +1,7 @@
 /**
- * The text of a kernel as the compiler gets it: what all kernels share, the arguments of the kernels of its file as structs
- * that follow from their entries, the file, and one entry point for each combination of element types. So a kernel's `.cu` text
- * is the calculation alone, and its arguments are declared once, in the kernel table.
+ * The text of a kernel for the compiler: the part that all kernels share, the arguments of its file's kernels as structs that
+ * follow from their entries, the file, and one entry point for each combination of dtypes. So a kernel's `.cu` text holds the
+ * calculation alone, and its arguments are declared once, in the kernel table.
  *
  * @module
  */
@@ -17,22 +17,23 @@ import {
   type ValueKind,
 } from "../kernels/signature.ts";
 
-/** Bytes of an argument in a struct: each lies on a multiple of this. */
+/** Alignment of an argument in a struct, in bytes. */
 export const SLOT_BYTES = 8;
-/** Slots of a shape: the number of dims, and their sizes; strides lack the number. */
+/** Slots of a shape: the number of dims and the sizes; strides lack the number. */
 export const SHAPE_SLOTS = 9;
-/** Most addresses of a list. */
+/** Largest number of addresses of a list. */
 export const MAX_LIST = 64;
 
-/** The value that is the number of a batch's first sample: its place after a number on the card, which a graph reads anew. */
+/**
+ * The value that holds the number of a batch's first sample, relative to a number on the card that a graph reads at each launch.
+ */
 export const SAMPLE = "sample";
 
-/** The parameters of a kernel that are element types, in order. */
+/** The parameters of a kernel that are dtypes, in order. */
 export function dtypeParameters({ values }: KernelEntry): readonly string[] {
   return Object.keys(values).filter((name) => typesOf(values, name) !== undefined);
 }
 
-/** The name of the entry point for a call. */
 export function entryPoint(kernel: string, parameters: readonly string[], args: Arguments): string {
   let name = `run_${kernel}`;
   for (const parameter of parameters) name += `_${dtypeArgument(args, parameter).name}`;
@@ -48,7 +49,7 @@ export function tableDeclarations(): string {
   return [...enums, ...constants, ""].join("\n");
 }
 
-/** The struct of a kernel's arguments: `<kernel>Args`, a template over its element types. */
+/** The struct of a kernel's arguments: `<kernel>Args`, a template over its dtypes. */
 export function argumentStruct(kernel: string, entry: KernelEntry): string {
   const parameters = dtypeParameters(entry);
   const members: string[] = [];
@@ -67,16 +68,16 @@ export interface EntryPoints {
   readonly entry: KernelEntry;
   /** Threads of a block. */
   readonly threads: number;
-  /** What the names of entry points begin with, before the element types. */
+  /** Prefix of the names of entry points, before the dtypes. */
   readonly name: string;
-  /** The function; with a template, what that takes after the element types. */
+  /** The function; its template takes `template` after the dtypes. */
   readonly calls: string;
   readonly template?: readonly (number | boolean)[];
-  /** The element types that it takes; all that the kernel does unless given. */
+  /** Dtypes that it takes; default all that the kernel takes. */
   readonly takes?: (dtype: DType) => boolean;
 }
 
-/** The text of entry points, one for each combination of element types. */
+/** The text of entry points, one for each combination of dtypes. */
 export function entryPoints(points: EntryPoints): string {
   const { kernel, entry, threads, name, calls, template, takes = () => true } = points;
   const parameters = dtypeParameters(entry);
@@ -89,7 +90,7 @@ export function entryPoints(points: EntryPoints): string {
   return combinations(entry.values, parameters).filter((dtypes) => dtypes.every(takes)).map(point).join("");
 }
 
-/** All combinations of element types that a kernel's checks let through. */
+/** All combinations of dtypes that pass a kernel's checks. */
 function combinations(values: KernelEntry["values"], parameters: readonly string[]): DType[][] {
   let all: DType[][] = [[]];
   for (const parameter of parameters) {
@@ -109,7 +110,7 @@ function combinations(values: KernelEntry["values"], parameters: readonly string
   return all;
 }
 
-/** The element types that a parameter may be; undefined if it is no element type. */
+/** The dtypes that a parameter may be; undefined if it is not a dtype. */
 function typesOf(values: KernelEntry["values"], name: string): readonly DType[] | undefined {
   const kind = values[name];
   if (kind === "dtype") return DTYPES;
@@ -131,7 +132,7 @@ function valueType(kind: ValueKind): string {
   return typeof kind === "string" && kind in OPS ? enumName(kind) : "i64";
 }
 
-/** The type of a function's name: that of the kind, but no member is called so. */
+/** The C++ type of a kind of functions: the kind capitalized, so that no member has its name. */
 function enumName(kind: string): string {
   return kind.charAt(0).toUpperCase() + kind.slice(1);
 }

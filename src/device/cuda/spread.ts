@@ -1,6 +1,5 @@
 /**
- * Over how many blocks calls are spread, and what memory they work in besides their arguments: for their launches, and for dry
- * runs, which have no card.
+ * The number of blocks of each call, and its scratch memory: for launches, and for dry runs, which have no card.
  *
  * @module
  */
@@ -12,31 +11,31 @@ import { KERNELS } from "../kernels/table.ts";
 import { type Launch, type Launches, launchOf, THREADS } from "./launches.ts";
 import { runsOnTensorCores, type TensorForm, tensorFormsOf, type TensorPass } from "./tensor_cores.ts";
 
-/** Most blocks of a launch; what lies beyond is done by the same blocks. */
+/** Largest number of blocks of a launch; the same blocks do the rest. */
 const MOST_BLOCKS = 2 ** 20;
 
-/** Most bytes of scratch of all blocks of a launch, unless one block needs more. */
+/** Largest number of bytes of scratch of a launch, unless one block needs more. */
 const MOST_SCRATCH = 2 ** 28;
 
-/** How a call that works in scratch is spread. */
+/** Grid of a call with scratch. */
 export interface ScratchSpread {
   readonly blocks: number;
-  /** Float32 that the kernel is told of: those of one block; of the whole call where one function leaves them to the next. */
+  /** Number of float32 given to the kernel: those of one block, or of the whole call if one function leaves them to the next. */
   readonly room: number;
-  /** Bytes of all of it. */
+  /** Bytes of all scratch. */
   readonly byteLength: number;
 }
 
 /**
- * Makes what tells over how many blocks a call is spread, at most `most`. A call with nothing to do has one block too, as some
- * kernels write their result there.
+ * Makes a function that returns the number of blocks of a call, at most `most`. A call with nothing to do has one block too, as
+ * some kernels write their result there.
  */
 function spreadReader(launch: Launch, entry: KernelEntry): (args: Arguments, most: number) => number {
   const blocksOf = blocksReader(launch, entry);
   return (args, most) => Math.max(1, Math.min(most, MOST_BLOCKS, blocksOf(args)));
 }
 
-/** Makes what tells how many blocks would do all of a call at once. */
+/** Makes a function that returns the number of blocks that would do all of a call at once. */
 function blocksReader(launch: Launch, entry: KernelEntry): (args: Arguments) => number {
   if ("elements" in launch) {
     const elements = productReader(launch.elements, entry);
@@ -52,13 +51,13 @@ function blocksReader(launch: Launch, entry: KernelEntry): (args: Arguments) => 
   return (args) => rows(args) * Math.ceil(numberArgument(args, size) / of);
 }
 
-/** Makes what tells over how many blocks a call without scratch is spread. */
+/** Makes a function that returns the number of blocks of a call without scratch. */
 export function gridReader(launch: Launch, entry: KernelEntry): (args: Arguments) => number {
   const spread = spreadReader(launch, entry);
   return (args) => spread(args, MOST_BLOCKS);
 }
 
-/** Makes what tells how a call with scratch is spread; undefined for kernels without. */
+/** Makes a function that returns the grid and scratch of a call; undefined for kernels without scratch. */
 export function scratchReader(launch: Launch, entry: KernelEntry): ((args: Arguments) => ScratchSpread) | undefined {
   if (launch.scratch === undefined) return undefined;
   const spread = spreadReader(launch, entry);
@@ -71,14 +70,14 @@ export function scratchReader(launch: Launch, entry: KernelEntry): ((args: Argum
   };
 }
 
-/** Makes what tells over how many blocks a pass on tensor cores is spread. */
+/** Makes a function that returns the number of blocks of a pass on tensor cores. */
 export function passGridReader(pass: TensorPass, entry: KernelEntry): (args: Arguments) => number {
   const planes = productReader(pass.planes, entry);
   const [size, rows] = pass.tile;
   return (args) => Math.max(1, Math.min(MOST_BLOCKS, planes(args) * Math.ceil(numberArgument(args, size) / rows)));
 }
 
-/** Makes what tells the scratch of a form's calls; undefined for forms without. */
+/** Makes a function that returns the scratch of a form's calls; undefined for forms without scratch. */
 export function formScratchReader(
   form: TensorForm,
   entry: KernelEntry,
@@ -91,15 +90,15 @@ export function formScratchReader(
   };
 }
 
-/** The index in `forms` of the form that a call runs; undefined where the call runs without tensor cores. */
+/** Index in `forms` of a call's form; undefined if the call does not use tensor cores. */
 export function formPlace(forms: readonly TensorForm[], args: Arguments): number | undefined {
   if (forms.length === 0 || !runsOnTensorCores(dtypeArgument(args, "dtype"))) return undefined;
   const [headDim, valueDim] = [numberArgument(args, "headDim"), numberArgument(args, "valueDim")];
   const place = forms.findIndex((form) => headDim <= form.headDim && valueDim <= form.valueDim);
-  return place < 0 ? forms.length - 1 : place; // more dims than the last form's are refused by the checks of any call
+  return place < 0 ? forms.length - 1 : place; // checks of the call refuse more dims than the last form's
 }
 
-/** Makes what tells how many bytes a call of a kernel takes from the allocator until it returns. */
+/** Makes a function that returns the bytes that a call of a kernel allocates until it returns. */
 export function scratchBytesReader(launches: Launches): (kernel: string, args: Arguments) => number {
   const readers = new Map<string, (args: Arguments) => number>();
   for (const [kernel, entry] of Object.entries<KernelEntry>(KERNELS)) {

@@ -1,6 +1,6 @@
 /**
- * Copies between the card and memory of the host that may move or be freed: by way of pinned pieces, which the card reads and
- * writes on its own. A copy to the card returns when the host's bytes were taken; one from it when they have come.
+ * Copies between the card and host memory that may move or be freed, through pinned pieces, which the card reads and writes
+ * itself. A copy to the card returns when the host's bytes were read; a copy from the card when they have arrived.
  *
  * @module
  */
@@ -12,16 +12,14 @@ import type { DeviceEvent } from "../stream.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 
-/** Bytes of a piece, and how many there are. */
 const [PIECE_BYTES, PIECES] = [2 ** 20, 4];
-/** Bytes behind the pieces, for what is read later. */
+/** Bytes after the pieces, for late reads. */
 const LATE_BYTES = 4096;
 
-/** A piece of pinned memory. */
 interface PinnedPiece {
   readonly address: NativeAddress;
   readonly bytes: Uint8Array;
-  /** Its stream, and what comes after the copy out of it. */
+  /** Its stream, and the event after the copy out of it. */
   last?: { readonly stream: CudaStream; readonly event: DeviceEvent };
 }
 
@@ -44,7 +42,7 @@ export class Staging {
     });
   }
 
-  /** Takes bytes of the host and enqueues their copy. */
+  /** Copies host bytes to a piece and enqueues the copy to the card. */
   copyIn(dst: DevicePtr, src: Uint8Array, stream: CudaStream): void {
     const { symbols, provider } = this.#cudart;
     for (let done = 0; done < src.byteLength; done += PIECE_BYTES) {
@@ -63,7 +61,7 @@ export class Staging {
     }
   }
 
-  /** Waits for all that a stream has to do, and for a copy after it. */
+  /** Waits for all work of a stream, and for a copy after it. */
   copyOut(dst: Uint8Array, src: DevicePtr, stream: CudaStream): void {
     const { symbols, provider } = this.#cudart;
     for (let done = 0; done < dst.byteLength; done += PIECE_BYTES) {
@@ -77,7 +75,8 @@ export class Staging {
   }
 
   /**
-   * Enqueues the copy of a few bytes; returns what waits for them and gives them. The next such copy takes the place of the last.
+   * Enqueues the copy of a few bytes; returns a function that waits for them and returns them. The next such copy overwrites the
+   * last.
    */
   readLater(src: DevicePtr, byteLength: number, stream: CudaStream): () => DataView {
     const { symbols, provider } = this.#cudart;
@@ -91,12 +90,12 @@ export class Staging {
     };
   }
 
-  /** Gives the pieces back; nothing may be under way. */
+  /** Frees the pieces; no copy may be under way. */
   dispose(): void {
     this.#cudart.symbols.cudaFreeHost(this.#block);
   }
 
-  /** A piece that nothing reads any more. */
+  /** A piece that no copy reads any more. */
   #take(): PinnedPiece {
     this.#next = (this.#next + 1) % PIECES;
     const piece = at(this.#pieces, this.#next, "piece");

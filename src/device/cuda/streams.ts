@@ -1,12 +1,14 @@
 /**
- * The streams of a card and the points in them that others wait for.
+ * The streams of a card, and the events that other streams wait for.
  *
- * Note [Events are used again]: a stream has a ring of events, so that what waits for none of them costs nothing to forget.
- * A point whose event has been recorded anew since is waited for by the later record, which comes after it.
+ * Note [Events are used again]: a stream reuses a ring of events, so an event that is never waited for costs nothing. If an event
+ * was recorded again meanwhile, waiting for it waits for the later record.
  *
- * Note [Points and captures]: a graph comes after all that was enqueued before its launch and before all that is enqueued after it,
- * on any stream. So while work is captured, points from before are waited for by waiting for nothing; and after a capture its
- * points, and those before, are waited for by the point after the last launch, as CUDA lets no one ask for an event of a graph.
+ * Note [Points and captures]: a graph comes after all work enqueued before its launch, and before all work enqueued after it, on
+ * any stream. So
+ * - while work is captured, a wait for an earlier event does nothing;
+ * - after a capture, a wait for its events or for earlier ones waits for the event after the last launch, as CUDA allows no query
+ *   of a graph's events.
  *
  * @module
  */
@@ -41,10 +43,10 @@ class CudaEvent implements DeviceEvent {
   }
 }
 
-/** Returns once `ready()` holds, or throws: how the host waits for a card whose work depends on other ranks. */
+/** Returns once `ready()` holds, or throws: the host's wait for a card whose work depends on other ranks. */
 export type HostWait = (ready: () => boolean) => void;
 
-/** One line of work on the card. */
+/** A stream of the card. */
 export class CudaStream implements Stream {
   readonly name: StreamName;
   #handle: Handle<"cudaStream_t"> | undefined;
@@ -56,13 +58,13 @@ export class CudaStream implements Stream {
   #done = 0;
   /** The newest record before the capture under way. */
   #beforeCapture: number | undefined;
-  /** The record after the last capture or launch, which stands for all before it: see Note [Points and captures]. */
+  /** The record after the last capture or launch, which replaces all earlier ones: see Note [Points and captures]. */
   #fence = 0;
 
   /**
-   * Does not wait for the stream of the same number as that of other libraries, and goes first if it brings data.
+   * Makes a stream that does not wait for CUDA's default stream; `gather` and `reduce` have the highest priority.
    *
-   * @param hostWait how the host waits, if not as long as it takes
+   * @param hostWait returns the host's wait; undefined to wait without limit
    */
   constructor(name: StreamName, cudart: Cudart, hostWait: () => HostWait | undefined) {
     this.name = name;
@@ -76,7 +78,7 @@ export class CudaStream implements Stream {
     this.#handle = handle.value;
   }
 
-  /** The stream as CUDA knows it. @throws {UseAfterDisposeError} if it was given back with its device */
+  /** The stream as CUDA knows it. @throws {UseAfterDisposeError} if its device was disposed */
   get handle(): Handle<"cudaStream_t"> {
     if (this.#handle === undefined) throw new UseAfterDisposeError("Cannot use a CUDA device after it was disposed");
     return this.#handle;
@@ -92,7 +94,7 @@ export class CudaStream implements Stream {
     return new CudaEvent(this, number);
   }
 
-  /** A point of which the stream has one at a time, whatever is recorded since; returns what lets the host wait for it. */
+  /** Records the one mark of the stream, which later records do not move; returns a function by which the host waits for it. */
   mark(): () => void {
     const { symbols } = this.#cudart;
     const event = this.#mark ??= this.#makeEvent();
@@ -115,29 +117,29 @@ export class CudaStream implements Stream {
     this.#cudart.symbols.cudaStreamWaitEvent(this.handle, point, 0);
   }
 
-  /** What is enqueued from now on is captured, in a capture that another stream begins or this one does. */
+  /** Begins to capture the work of this stream, as part of a capture of this or another stream. */
   beginCapture(): void {
     this.#beforeCapture = this.#recorded;
   }
 
-  /** The capture has ended, or the graph was launched. See Note [Points and captures]. */
+  /** Called when the capture has ended, or the graph was launched. See Note [Points and captures]. */
   renewFence(): void {
     this.#beforeCapture = undefined;
     this.record();
     this.#fence = this.#recorded;
   }
 
-  /** Whether the work before a record has been done. */
+  /** True if the work before a record is done. */
   isDone(number: number): boolean {
     if (number <= this.#done) return true;
-    if (this.#beforeCapture !== undefined) return false; // CUDA lets no one ask meanwhile
+    if (this.#beforeCapture !== undefined) return false; // CUDA allows no query during a capture
     const slot = this.#slot(Math.max(number, this.#fence));
     if (this.#cudart.symbols.cudaEventQuery(slot.event) !== 0) return false;
     this.#done = slot.number;
     return true;
   }
 
-  /** Lets the host wait for what came before one of its events. */
+  /** Makes the host wait for the work before an event of this device. */
   waitOnHost(event: DeviceEvent): void {
     if (!(event instanceof CudaEvent)) throw new InternalError("the host waits for an event of another device");
     const hostWait = this.#hostWait();
@@ -147,7 +149,7 @@ export class CudaStream implements Stream {
     this.#done = Math.max(this.#done, slot.number);
   }
 
-  /** Waits for all that has been enqueued. */
+  /** Waits for all enqueued work. */
   synchronize(): void {
     const hostWait = this.#hostWait();
     if (hostWait !== undefined) {
@@ -158,12 +160,11 @@ export class CudaStream implements Stream {
     this.#done = this.#recorded;
   }
 
-  /** Gives the stream back. */
   destroy(): void {
     const { symbols } = this.#cudart;
     const { handle } = this;
     this.#handle = undefined;
-    // Whatever was enqueued here has been done, or never will be.
+    // All enqueued work is done, or never will be.
     this.#done = this.#recorded;
     if (this.#mark !== undefined) symbols.cudaEventDestroy(this.#mark);
     for (const slot of this.#ring) if (slot !== undefined) symbols.cudaEventDestroy(slot.event);

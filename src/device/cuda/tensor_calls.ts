@@ -1,5 +1,5 @@
 /**
- * Calls of kernels that run on tensor cores: the form for the heads' dims is compiled and loaded by its first call.
+ * Calls of kernels on tensor cores: the form for the heads' dims is compiled and loaded by its first call.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import { formPlace, formScratchReader, passGridReader } from "./spread.ts";
 import { formName, passName, TENSOR_THREADS, type TensorForm, tensorFormsOf, type TensorPass } from "./tensor_cores.ts";
 import { cardEntry, formText } from "./texts.ts";
 
-/** A call that runs on tensor cores where its element type does, and else as `plain` does. */
+/** A call that uses tensor cores if its dtype allows it, else `plain`. */
 export function tensorCall(launcher: Launcher, name: string, entry: KernelEntry, plain: KernelCall): KernelCall {
   const forms = tensorFormsOf(name);
   const calls = forms.map((form) => formCall(launcher, name, entry, form));
@@ -54,7 +54,6 @@ function formCall(launcher: Launcher, name: string, entry: KernelEntry, form: Te
   };
 }
 
-/** What a pass of a form is launched with. */
 interface PassParts {
   readonly form: TensorForm;
   readonly pass: TensorPass;
@@ -63,7 +62,6 @@ interface PassParts {
   readonly load: (point: string) => Handle<"cudaKernel_t">;
 }
 
-/** Makes what launches a pass. */
 function passLaunch(
   { cudart, index }: Launcher,
   name: string,

@@ -1,12 +1,14 @@
 /**
- * Which calls run on tensor cores, by functions of their own: attention of 2-byte floats, whatever its masks, strides
- * and options. Attention of float32 runs as `attention.cu` has it, as tensor cores would cut its numbers off.
+ * The calls that use tensor cores, with functions of their own: attention of 2-byte floats, with all masks, strides and options.
+ * Attention of float32 uses `attention.cu`, as tensor cores would round its numbers.
  *
- * A form of a kernel holds heads of up to so many dims, for which it is compiled. How many rows a warp takes is
- * chosen so that threads keep all sums in registers, and a block's tiles fit into 99 KiB, which every card from sm_80
- * on gives one. How many blocks of 128 threads run side by side registers limit to two, or to three where they
- * are few, and shared memory: of 228 KiB (sm_90, 100) to two or more; of 164 KiB (sm_80) to two or more, but to one of
- * heads of 256 dims and of `dq` of 192; of 100 KiB (sm_86, 89, 120) to one, but to two of the forward of 64.
+ * A form of a kernel is compiled for heads of up to `headDim` dims. The rows of a warp are chosen so that threads keep all sums
+ * in registers, and the tiles of a block fit into 99 KiB, which every card from sm_80 on gives one block. The number of
+ * concurrent blocks of 128 threads is limited
+ * - by registers: to two, or to three where few are used;
+ * - by shared memory of 228 KiB (sm_90, 100): to two or more;
+ * - of 164 KiB (sm_80): to two or more, but to one for heads of 256 dims and for `dq` of 192;
+ * - of 100 KiB (sm_86, 89, 120): to one, but to two for the forward of 64.
  *
  * @module
  */
@@ -14,50 +16,45 @@ import type { DType } from "../../dtype.ts";
 import type { Factor } from "../kernels/signature.ts";
 import type { KernelName } from "../kernels/table.ts";
 
-/** Whether calls of such an element type run on tensor cores, of kernels that have functions for them. */
+/** True if calls of a dtype use tensor cores, in kernels that have functions for them. */
 export function runsOnTensorCores({ kind, byteLength }: DType): boolean {
   return kind === "float" && byteLength === NUMBER_BYTES;
 }
 
 /** Threads of a block of these functions: four warps. */
 export const TENSOR_THREADS = 128;
-/** Bytes of a number. */
 const NUMBER_BYTES = 2;
-/** Rows that a warp multiplies at once, and numbers after each row of a tile; see `tiles.cu`. */
+/** Rows that a warp multiplies at once, and padding of each row of a tile, in numbers; see `tiles.cu`. */
 const [PART, PAD] = [16, 8];
-/** Warps of a block. */
 const WARPS = 4;
 
 /** One function of a form: a block for each tile of rows of each plane. */
 export interface TensorPass {
   readonly name: string;
-  /** What its template takes after the element type. */
+  /** Arguments of its template after the dtype. */
   readonly template: readonly (number | boolean)[];
-  /** How many planes there are: the product of sizes. */
+  /** Number of planes: the product of sizes. */
   readonly planes: readonly Factor[];
-  /** Which size a block has how many rows of. */
+  /** The size that is cut into tiles, and the rows of a tile. */
   readonly tile: readonly [size: string, of: number];
-  /** Bytes of shared memory of a block. */
   readonly sharedBytes: number;
 }
 
-/** The functions of a call in order, for heads of up to so many dims. */
+/** The functions of a call in order, for heads of up to these dims. */
 export interface TensorForm {
   readonly headDim: number;
   readonly valueDim: number;
   readonly passes: readonly TensorPass[];
-  /** The file that the functions are in. */
   readonly file: string;
-  /** Float32 that functions of a call leave for later ones: the product of sizes. */
+  /** Number of float32 that functions of a call leave for later ones: the product of sizes. */
   readonly scratch?: readonly Factor[];
 }
 
-/** Bytes of tiles, each of rows of so many dims. */
 function tileBytes(...tiles: readonly (readonly [rows: number, dims: number])[]): number {
   return tiles.reduce((sum, [rows, dims]) => sum + NUMBER_BYTES * rows * (dims + PAD), 0);
 }
 
-/** Rows of a block whose warps have so many parts. */
+/** Rows of a block whose warps have `parts` parts each. */
 const rowsOf = (parts: number): number => WARPS * PART * parts;
 
 /** The forward: parts of a warp, and keys of a step. */
@@ -76,7 +73,9 @@ function forward(headDim: number, valueDim: number, parts: number, keys: number)
 /** Parts of a warp, and rows of a step. */
 type Sizes = readonly [parts: number, step: number];
 
-/** The backward: sizes of the pass over queries and of that over keys, which may be one for `dk` and one for `dv`. */
+/**
+ * The backward: sizes of the pass over queries and of the pass over keys, which may be split into one for `dk` and one for `dv`.
+ */
 function backward(headDim: number, valueDim: number, ofQueries: Sizes, ofKeys: Sizes, isSplit = false): TensorForm {
   const pass = (
     name: string,
@@ -100,7 +99,7 @@ function backward(headDim: number, valueDim: number, ofQueries: Sizes, ofKeys: S
   return { headDim, valueDim, passes, file: "flash_backward", scratch: ["batch", "heads", "seqQ"] };
 }
 
-/** Kernels with functions for tensor cores: of their forms a call takes the first that holds its dims. */
+/** Kernels with functions for tensor cores: a call uses the first form that is large enough for its dims. */
 export const TENSOR_FORMS: { readonly [K in KernelName]?: readonly TensorForm[] } = {
   attention: [
     forward(64, 64, 2, 32),
@@ -118,17 +117,16 @@ export const TENSOR_FORMS: { readonly [K in KernelName]?: readonly TensorForm[] 
   ],
 };
 
-/** The forms of a kernel; none where it has no functions for tensor cores. */
+/** The forms of a kernel; empty if it has no functions for tensor cores. */
 export function tensorFormsOf(kernel: string): readonly TensorForm[] {
   return Object.entries(TENSOR_FORMS).find(([name]) => name === kernel)?.[1] ?? [];
 }
 
-/** What a form is called, of its kernel. */
 export function formName(kernel: string, { headDim, valueDim }: TensorForm): string {
   return headDim === valueDim ? `${kernel}${headDim}` : `${kernel}${headDim}x${valueDim}`;
 }
 
-/** The name of a pass's entry point before its element types: forms are compiled apart, passes together. */
+/** Name of a pass's entry point before its dtypes: forms are compiled separately, their passes together. */
 export function passName(kernel: string, form: TensorForm, pass: TensorPass): string {
   return form.passes.length === 1 ? formName(kernel, form) : `${formName(kernel, form)}_${form.passes.indexOf(pass)}`;
 }

@@ -1,5 +1,5 @@
 /**
- * The texts of kernels: those of the files, and from them what the compiler gets for one kernel.
+ * The texts of kernels: the files, and the text that the compiler gets for one kernel.
  *
  * @module
  */
@@ -18,10 +18,9 @@ import {
   tensorFormsOf,
 } from "./tensor_cores.ts";
 
-/** The texts of kernels, by the names of their files; `dev` is what all share. */
+/** Texts of kernels by file; `dev` is shared by all. */
 export type KernelTexts = ReadonlyMap<string, string>;
 
-/** Reads the texts of all kernels. */
 export async function readKernelTexts(): Promise<KernelTexts> {
   const ofForms = Object.values(TENSOR_FORMS).flatMap((forms) => forms.map(({ file }) => file));
   const names = new Set([...Object.keys(LAUNCHES), ...ofForms, ...Object.values(BEFORE).flat()]);
@@ -40,13 +39,13 @@ export async function readKernelTexts(): Promise<KernelTexts> {
   return new Map(await Promise.all(texts));
 }
 
-/** The functions that a call of a kernel runs, in order. */
+/** The functions of a kernel's call, in order. */
 export function functionsOf(kernel: string): readonly string[] {
   const launch = launchOf(kernel, LAUNCHES)?.launch;
   return launch !== undefined && "after" in launch ? [kernel, `${kernel}After`] : [kernel];
 }
 
-/** A kernel's entry with what a card passes besides where calls have scratch, and how much there is of it (`room`). */
+/** A kernel's entry as a card gets it: with the scratch, and its size (`room`), if calls have scratch. */
 export function cardEntry(entry: KernelEntry, hasScratch: boolean): KernelEntry {
   if (!hasScratch) return entry;
   return {
@@ -56,7 +55,7 @@ export function cardEntry(entry: KernelEntry, hasScratch: boolean): KernelEntry 
   };
 }
 
-/** A kernel of the table as cards are passed its arguments. */
+/** The table's entry of a kernel, as a card gets it. */
 function entryOf(kernel: string, hasScratch: boolean): KernelEntry {
   const table: KernelTable = KERNELS;
   const found = table[kernel];
@@ -64,7 +63,7 @@ function entryOf(kernel: string, hasScratch: boolean): KernelEntry {
   return cardEntry(found, hasScratch);
 }
 
-/** The text of a file after those that it needs, the table's declarations and structs of arguments. */
+/** The text of a file, after the files that it needs, the table's declarations and structs of arguments. */
 function textOf(
   texts: KernelTexts,
   file: string,
@@ -80,7 +79,7 @@ function textOf(
   return [text("dev"), tableDeclarations(), ...structs, ...parts, ...points.map(entryPoints)].join("");
 }
 
-/** The whole text of a kernel, as the compiler gets it. */
+/** The full text of a kernel for the compiler. */
 export function kernelText(texts: KernelTexts, kernel: string, file: string): string {
   const entry = (name: string): KernelEntry => {
     const launch = launchOf(name, LAUNCHES)?.launch;
@@ -96,7 +95,6 @@ export function kernelText(texts: KernelTexts, kernel: string, file: string): st
   return textOf(texts, file, structs, points);
 }
 
-/** The whole text of a form of a kernel. */
 export function formText(texts: KernelTexts, kernel: string, form: TensorForm): string {
   const entry = entryOf(kernel, form.scratch !== undefined);
   const points = form.passes.map((pass): EntryPoints => {

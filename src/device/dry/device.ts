@@ -1,7 +1,7 @@
 /**
  * A device that computes nothing: the real allocator over an endless address range, kernels that are checked and counted, and
- * streams whose order is followed. A step that runs on it tells what the step will take on the device it stands for, and
- * whether its streams are ordered by events. Reads give zeros.
+ * streams whose order is followed. A step on it shows the memory and work that the step takes on the device it stands for, and if
+ * events order its streams. Reads give zeros.
  *
  * @module
  */
@@ -27,22 +27,21 @@ const END = 2 ** 52;
 /** A status record without a fault. */
 const NO_FAULT = new DataView(new ArrayBuffer(STATUS_AREA_BYTES));
 
-/** What calls of one kernel took. */
 export interface KernelUse {
   readonly calls: number;
   readonly flops: number;
-  /** Bytes read and written, each element once a call. */
+  /** Bytes read and written, each element once for each call. */
   readonly bytes: number;
 }
 
-/** What is known of a device that another one stands for. */
+/** Known traits of the device that a dry device stands for. */
 export interface DryModel
   extends Pick<Device, "name" | "lacks" | "math" | "mathName" | "detail" | "logitsAtOnce" | "scratchBytes"> {
   readonly allocator: Pick<Allocator, "begin">;
   readonly status: Pick<DeviceStatus, "ptr" | "isLate">;
 }
 
-/** An allocator whose blocks are followed from stream to stream. */
+/** An allocator that reports its blocks to the finder of hazards. */
 class FollowedAllocator extends GraphAllocator {
   readonly #hazards: Hazards;
   readonly #stream: () => Stream;
@@ -62,7 +61,7 @@ class FollowedAllocator extends GraphAllocator {
   }
 }
 
-/** A point in a stream's order, as the finder of hazards knows it. */
+/** An event for the finder of hazards. */
 class DryEvent implements DeviceEvent {
   readonly done = true;
   readonly clock: Clock;
@@ -95,7 +94,7 @@ class DryStream implements Stream {
 export class DryDevice implements Device {
   readonly name: string;
   readonly allocator: Allocator;
-  /** They are there whether or not the other device has any. */
+  /** They exist even if the other device has none. */
   readonly graphs: DryGraphs;
   readonly kernels: Kernels;
   readonly lacks: ReadonlySet<KernelName>;
@@ -111,7 +110,7 @@ export class DryDevice implements Device {
   readonly #hazards = new Hazards();
   readonly #uses = new Map<string, KernelUse>();
 
-  /** @param model the device that it stands for; it is not touched */
+  /** @param model the device that it stands for, which is only read */
   constructor(model: DryModel, name: string = model.name) {
     this.#model = model;
     this.logitsAtOnce = model.logitsAtOnce;
@@ -126,7 +125,7 @@ export class DryDevice implements Device {
     const allocator = new FollowedAllocator(name, begin, this.#hazards, () => this.streams.current);
     this.allocator = allocator;
     this.graphs = new DryGraphs(allocator, this.streams);
-    // The record lies below what the allocator gives out, as on the device itself.
+    // The record lies below the allocator's addresses, as on the real device.
     const status = model.status.ptr;
     this.#hazards.allocated("compute", status, STATUS_AREA_BYTES, "status record");
     this.status = new DeviceStatus(status, model.status.isLate, {
@@ -136,20 +135,20 @@ export class DryDevice implements Device {
     this.kernels = makeKernels((name, entry) => this.#kernel(name, entry, status));
   }
 
-  /** What each kernel was used for since {@link resetUses}. */
+  /** Work of each kernel since {@link resetUses}. */
   get uses(): ReadonlyMap<string, KernelUse> {
     return this.#uses;
   }
 
-  /** Counts from zero. */
+  /** Resets the counts. */
   resetUses(): void {
     this.#uses.clear();
   }
 
   /**
-   * Work on the stream under way that is no kernel, e.g. a collective.
+   * Records work on the current stream that is not a kernel, e.g. a collective.
    *
-   * @throws {HazardError} if nothing orders it after what it depends on
+   * @throws {HazardError} if nothing orders it after the work that it depends on
    */
   enqueue(operation: string, touches: readonly Touch[]): void {
     const { name } = this.streams.current;
@@ -202,7 +201,7 @@ export class DryDevice implements Device {
   }
 }
 
-/** Whether a device computes nothing, so that what its work touches is to be told. */
+/** True if a device computes nothing, so that work on its memory must be reported. */
 export function isDry(device: Device): device is DryDevice {
   return device instanceof DryDevice;
 }

@@ -1,5 +1,5 @@
 /**
- * Graphs of a device that computes nothing: a capture runs the work in the memory that a graph would have, and a launch is nothing.
+ * Graphs of a dry device: a capture does the work in the memory that a graph would have, and a launch does nothing.
  *
  * @module
  */
@@ -8,11 +8,10 @@ import type { GraphAllocator } from "../graph_allocator.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../graphs.ts";
 import { STREAMS, type Streams } from "../stream.ts";
 
-/** The graphs of a dry device. */
 export class DryGraphs implements DeviceGraphs {
   readonly #allocator: GraphAllocator;
   readonly #streams: Streams;
-  /** What is being captured, in words. */
+  /** Name of the work that is captured. */
   #what: string | undefined;
 
   constructor(allocator: GraphAllocator, streams: Streams) {

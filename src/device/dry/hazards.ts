@@ -1,11 +1,13 @@
 /**
- * Finds accesses to device memory in an undefined order: two streams use the same bytes, at least one writes, and no
- * path of events orders the accesses; memory is used after it was freed; memory is freed while another stream may
- * still use it.
+ * Finds accesses to device memory in an undefined order:
+ * - two streams use the same bytes, at least one writes, and no path of events orders the accesses;
+ * - memory is used after it was freed;
+ * - memory is freed while another stream may still use it.
  *
- * Note [Happens before]: each stream counts its operations. A clock says, for each stream, up to which operation something comes
- * after. An operation's clock is its stream's; an event keeps the clock of its stream, and a stream that waits for it takes the
- * later of both counts. An earlier operation comes before the present one if its count is within the present clock.
+ * Note [Happens before]: each stream counts its operations. A clock holds a count for each stream: the operations up to it are
+ * ordered before. An operation's clock is its stream's. An event keeps the clock of its stream; a stream that waits for it takes
+ * the larger count of both clocks, for each stream. An earlier operation is ordered before the present one if its count is within
+ * the present clock.
  *
  * @module
  */
@@ -13,43 +15,42 @@ import { placeAfter } from "../../at.ts";
 import { HazardError, InternalError } from "../../errors.ts";
 import { type StreamName, STREAMS } from "../stream.ts";
 
-/** For each stream, up to which of its operations something comes after. */
+/** For each stream, the last operation that is ordered before. */
 export type Clock = Readonly<Record<StreamName, number>>;
 
-/** Memory that an operation touches. */
+/** Memory that an operation accesses. */
 export interface Touch {
   readonly address: number;
   readonly byteLength: number;
   readonly writes: boolean;
-  /** The operation's name for the memory, e.g. a parameter's. */
+  /** Name of the memory in the operation, e.g. a parameter's. */
   readonly what: string;
 }
 
-/** One access that later ones are compared with. */
+/** An access with which later ones are compared. */
 interface Past extends Touch {
   readonly stream: StreamName;
   readonly count: number;
   readonly operation: string;
 }
 
-/** Some memory, and the purpose that it was allocated for. */
+/** A range of memory, and its purpose. */
 interface ByteRange {
   readonly begin: number;
   readonly end: number;
   readonly owner: string;
 }
 
-/** Memory in use. */
 interface AccessedBlock extends ByteRange {
   readonly past: Past[];
 }
 
-/** Memory that was freed, and the clock that its next user comes after. */
+/** Freed memory, and the clock after which it may be used again. */
 interface Freed extends ByteRange {
   readonly clock: Clock;
 }
 
-/** What is known of one device's memory. */
+/** The accesses to one device's memory. */
 export class Hazards {
   readonly #clocks: Record<StreamName, Record<StreamName, number>> = {
     compute: emptyClock(),
@@ -59,28 +60,28 @@ export class Hazards {
   };
   /** Blocks in use, by first address, ascending. */
   readonly #blocks: AccessedBlock[] = [];
-  /** Memory that was freed and is not in use again, by first address, ascending. */
+  /** Freed memory that is not in use again, by first address, ascending. */
   readonly #freed: Freed[] = [];
-  /** Set by the first hazard: what is done to clean up after it must not throw another in its place. */
+  /** True after the first hazard: cleaning up after it must not throw another. */
   #isOver = false;
 
-  /** An operation begins on a stream; it has not touched anything yet. */
+  /** Begins an operation on a stream, before its accesses. */
   begin(stream: StreamName): void {
     this.#clocks[stream][stream]++;
   }
 
-  /** What comes after everything that was enqueued on a stream. */
+  /** The clock after all work enqueued on a stream. */
   record(stream: StreamName): Clock {
     return { ...this.#clocks[stream] };
   }
 
-  /** Makes a stream come after a clock. */
+  /** Orders a stream after a clock. */
   wait(stream: StreamName, clock: Clock): void {
     const own = this.#clocks[stream];
     for (const name of STREAMS) own[name] = Math.max(own[name], clock[name]);
   }
 
-  /** A block was given out on a stream, which comes after the last use of that memory: the allocator sees to it. */
+  /** Records that a block was allocated on a stream; the allocator orders the stream after the last use of that memory. */
   allocated(stream: StreamName, begin: number, byteLength: number, owner: string): void {
     const end = begin + byteLength;
     // Freed ranges do not overlap, so among the ranges that begin below the block only the last can reach into it.
@@ -98,7 +99,7 @@ export class Hazards {
   }
 
   /**
-   * A block was given back on a stream.
+   * Records that a block was freed on a stream.
    *
    * @throws {HazardError} if another stream may still use it
    */
@@ -120,10 +121,10 @@ export class Hazards {
   }
 
   /**
-   * An operation touches memory.
+   * Records that an operation accesses memory.
    *
    * @param operation its name, for messages
-   * @throws {HazardError} if nothing orders it after what it depends on, or the memory is not in use
+   * @throws {HazardError} if nothing orders it after the work that it depends on, or the memory is not in use
    */
   touch(stream: StreamName, operation: string, touch: Touch): void {
     const { address, byteLength, writes, what } = touch;
@@ -148,7 +149,7 @@ export class Hazards {
             `with no event between them: make ${stream} wait for one that ${one.stream} records after it`,
         );
       }
-      // What comes after a write, or after a read by the same stream, comes after all that it came after.
+      // An access ordered after a write, or after a read by the same stream, is ordered after everything before that.
       const isCovered = address <= one.address && one.address + one.byteLength <= end;
       const isReplaced = isCovered && isBefore && (writes || (!one.writes && one.stream === stream));
       if (!isReplaced) past[kept++] = one;
@@ -164,7 +165,7 @@ export class Hazards {
   }
 }
 
-/** How many ranges, ascending, begin at or below an address. */
+/** Number of ranges, in ascending order, that begin at or below an address. */
 function countUpTo(ranges: readonly ByteRange[], address: number): number {
   return placeAfter(ranges, ({ begin }) => begin <= address);
 }

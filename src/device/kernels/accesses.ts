@@ -1,6 +1,6 @@
 /**
- * What a call of a kernel reads and writes, and how much it calculates, from its entry and its arguments alone: for checks, and
- * for devices that compute nothing.
+ * The memory that a kernel's call reads and writes, and the operations that it computes, derived from its entry and its
+ * arguments: for checks, and for devices that compute nothing.
  *
  * @module
  */
@@ -11,23 +11,23 @@ import { type DevicePtr, devicePtr } from "../device.ts";
 import { dtypeArgument, listArgument, numberArgument } from "./arguments.ts";
 import { type Arguments, type ArrayKind, CONSTANTS, type Dim, type KernelEntry, MAX_DIMS } from "./signature.ts";
 
-/** Memory that a call may touch. */
+/** A range of memory that a call may touch. */
 export interface Access {
   /** The parameter's name. */
   readonly parameter: string;
   readonly direction: "reads" | "writes" | "updates";
   readonly dtype: DType;
   readonly address: DevicePtr;
-  /** Bytes from the first to the last one touched, gaps between strided rows included; 0 if there is nothing. */
+  /** Bytes from the first element to the end of the last, with the gaps between strided rows; 0 without elements. */
   readonly byteLength: number;
-  /** Bytes that are moved: of each element once. */
+  /** Bytes of the elements, each counted once. */
   readonly movedBytes: number;
 }
 
 /**
- * Every address of a call that was given, with its length.
+ * The accesses of a call: one for each address given, and one for the status record if the kernel may fault.
  *
- * @param status where the device keeps its status record
+ * @param status address of the device's status record
  */
 export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePtr): Access[] {
   const accesses: Access[] = [];
@@ -60,20 +60,20 @@ function directionOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Acce
 
 const BY_NAME: ReadonlyMap<string, DType> = new Map(DTYPES.map((dtype) => [dtype.name, dtype]));
 
-/** What an array holds: the dtype that its entry names, or what the parameter of that name is. */
+/** dtype of an array: the one that its entry names, or the value of the dtype argument of that name. */
 function dtypeOf(kind: ArrayKind, args: Arguments): DType {
   const name = "reads" in kind ? kind.reads : "updates" in kind ? kind.updates : kind.writes;
   return BY_NAME.get(name) ?? dtypeArgument(args, name);
 }
 
-/** How much of memory an array takes. */
+/** Size of an array. */
 interface Extent {
   elements: number;
-  /** Places from the first element to the last. */
+  /** Number of elements from the first to the last, with gaps. */
   span: number;
 }
 
-/** A list that is filled again and again without a new array. */
+/** A list that is refilled without allocating a new array. */
 class Sizes {
   readonly values: number[] = new Array<number>(2 * MAX_DIMS).fill(0);
   count = 0;
@@ -82,7 +82,7 @@ class Sizes {
     this.values[this.count++] = size;
   }
 
-  /** The product from `first` on. */
+  /** Product of the sizes from index `first` on. */
   product(first: number = 0): number {
     let product = 1;
     for (let i = first; i < this.count; i++) product *= at(this.values, i, "size");
@@ -90,10 +90,10 @@ class Sizes {
   }
 }
 
-/** Appends sizes of a call. */
+/** Appends sizes read from a call's arguments. */
 type SizesReader = (args: Arguments, sizes: Sizes) => void;
 
-/** Reads an array's extent from the arguments of a call; what it gives is good until its next call. */
+/** Makes a function that reads an array's extent from the arguments of a call. It returns the same object each time. */
 function extentReader(kind: ArrayKind, entry: KernelEntry): (args: Arguments) => Extent {
   const [readShape, readStrides] = [sizesReader(kind.shape, entry), sizesReader(kind.strides ?? [], entry)];
   const [shape, strides, extent] = [new Sizes(), new Sizes(), { elements: 0, span: 0 }];
@@ -111,7 +111,7 @@ function extentReader(kind: ArrayKind, entry: KernelEntry): (args: Arguments) =>
   };
 }
 
-/** Readers made so far, by the array of an entry; they keep nothing from one call to the next. */
+/** Extent readers by array; they keep no state between calls. */
 const READERS = new WeakMap<ArrayKind, ReturnType<typeof extentReader>>();
 
 function extentOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Extent {
@@ -127,7 +127,7 @@ function swapLast({ values, count }: Sizes): void {
 }
 
 /**
- * Makes what looks whether all arrays of a kernel's calls lie in memory, before a kernel that could write anywhere runs.
+ * Makes a function that checks, before a kernel is called, that all arrays of the call lie inside the device's memory.
  *
  * @param begin first address of the memory
  * @param end one past the last
@@ -157,12 +157,11 @@ export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end:
   };
 }
 
-/** The product of sizes of a call. */
 export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
   return productReader(dims, entry)(args);
 }
 
-/** Makes what tells the product of sizes of a call, for many calls. */
+/** Makes a function that reads the product of dims from the arguments of many calls. */
 export function productReader(dims: readonly Dim[], entry: KernelEntry): (args: Arguments) => number {
   const [read, sizes] = [sizesReader(dims, entry), new Sizes()];
   return (args) => {

@@ -1,6 +1,6 @@
 /**
- * Checks of a kernel's arguments, as its entry states them. Shapes and lifetimes were checked above; these are what only the
- * kernels know: the dtypes that they compute in, and the sizes that they have working space for.
+ * Checks of a kernel's arguments by its entry. Layers above check shapes and lifetimes; these checks cover the limits of kernels:
+ * their dtypes, and the sizes for which they have working space.
  *
  * @module
  */
@@ -9,31 +9,28 @@ import { DTypeError, InternalError } from "../../errors.ts";
 import { requireHeld } from "../../held.ts";
 import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "./signature.ts";
 
-/** One check of a call. */
 type Check = (args: Arguments) => void;
 
-/** An argument that is an element type; it must be there. */
 export function dtypeArgument(args: Arguments, name: string): DType {
   const value = args[name];
   if (typeof value === "object" && "code" in value) return value;
   throw new InternalError(`kernel argument '${name}' must be an element type, got ${value}`);
 }
 
-/** An argument that is a number; it must be there. */
+/** An argument that is a number; it must be given. */
 export function numberArgument(args: Arguments, name: string): number {
   const value = args[name];
   if (typeof value === "number") return value;
   throw new InternalError(`kernel argument '${name}' must be a number, got ${value}`);
 }
 
-/** An argument that is a list: a shape, strides or addresses; it must be there. */
+/** An argument that is a list: a shape, strides or addresses; it must be given. */
 export function listArgument(args: Arguments, name: string): readonly number[] {
   const value = args[name];
   if (typeof value === "object" && !("code" in value)) return value;
   throw new InternalError(`kernel argument '${name}' must be a list, got ${value}`);
 }
 
-/** The checks that calls of a kernel must pass. */
 export function checksOf(kernel: string, { values, arrays }: KernelEntry): readonly Check[] {
   const shape = Object.keys(values).find((name) => values[name] === "shape");
   const checks = Object.entries(values).map(([name, kind]) => checkOf(kernel, name, kind, shape));
@@ -75,9 +72,9 @@ function checkOf(kernel: string, name: string, kind: ValueKind, shape: string | 
     };
   }
   return (args) => {
-    const [own, whole] = [numberArgument(args, name), numberArgument(args, kind.divides)];
-    if (whole % own === 0) return;
-    throw new InternalError(`'${kernel}' takes ${kind.divides} that ${name} divides, got ${whole} and ${own}`);
+    const [own, multiple] = [numberArgument(args, name), numberArgument(args, kind.divides)];
+    if (multiple % own === 0) return;
+    throw new InternalError(`'${kernel}' takes ${kind.divides} that ${name} divides, got ${multiple} and ${own}`);
   };
 }
 

@@ -1,10 +1,9 @@
 /**
- * Kernels on arrays as such: filling, converting, copying, element-wise functions, masks, reductions, elements by index.
+ * Kernels on arrays: filling, converting, copying, element-wise functions, masks, reductions, elements by index.
  *
  * @module
  */
 
-/** Kernels on arrays. */
 export const ARRAY_KERNELS = {
   /** `dst[0..n) = value`; integers are rounded towards zero. */
   fill: {
@@ -12,8 +11,10 @@ export const ARRAY_KERNELS = {
     arrays: { dst: { writes: "dtype", shape: ["n"] } },
   },
   /**
-   * `dst[i] = src[i]`. Floats are rounded to nearest even. An int32 of a float is rounded towards zero; beyond the range it is the
-   * nearer end, and 0 of NaN. A uint8 is the low byte of that int32.
+   * `dst[i] = src[i]`.
+   * - to a float: rounded to nearest even
+   * - float to int32: rounded towards zero; out of range, the nearer end; 0 of NaN
+   * - to uint8: the low byte of that int32
    */
   cast: {
     values: {
@@ -89,9 +90,7 @@ export const ARRAY_KERNELS = {
       b: { reads: "dtype", shape: ["shape"], strides: ["bStrides"] },
     },
   },
-  /**
-   * `dst[o, j, k] = src[o, index[o, j, k], k]`; an index out of range gives zero and a fault. Strides of the index may be 0.
-   */
+  /** `dst[o, j, k] = src[o, index[o, j, k], k]`; an index out of range gives zero and a fault. Strides of the index may be 0. */
   gather: {
     values: {
       dtype: "dtype",
@@ -156,7 +155,7 @@ export const ARRAY_KERNELS = {
       src: { reads: "dtype", shape: ["n"] },
     },
   },
-  /** The same with a factor in device memory; a factor of 1 costs nothing in place. */
+  /** `dst[i] = src[i] * factor` with the factor in device memory; a factor of 1 costs nothing in place. */
   scaleBy: {
     flops: ["n"],
     values: { dtype: "float", n: "size" },
@@ -166,7 +165,7 @@ export const ARRAY_KERNELS = {
       factor: { reads: "float32", shape: [1] },
     },
   },
-  /** Largest absolute value, 0 of none; NaN if any is. */
+  /** Largest absolute value; 0 of no elements, NaN if any element is NaN. */
   maxAbs: {
     flops: ["n"],
     values: { dtype: "float", n: "size" },
@@ -184,7 +183,7 @@ export const ARRAY_KERNELS = {
       src: { reads: "dtype", shape: ["outer", "n", "inner"] },
     },
   },
-  /** Column of each row's largest value, the first of equals; a NaN counts as largest. */
+  /** Column of each row's largest value, the first among equals; NaN counts as largest. */
   argmax: {
     flops: ["rows", "cols"],
     values: { dtype: "float", rows: "size", cols: "size" },
@@ -193,7 +192,7 @@ export const ARRAY_KERNELS = {
       src: { reads: "dtype", shape: ["rows", "cols"] },
     },
   },
-  /** Sums of each row up to each place, float64 inside; with `reverse`, from that place to the end: the backward. */
+  /** Sums of each row up to each column, float64 inside; with `reverse`, from that column to the end, for the backward. */
   cumsum: {
     flops: ["rows", "cols"],
     values: { dtype: "float", rows: "size", cols: "size", reverse: "switch" },

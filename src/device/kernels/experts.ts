@@ -1,25 +1,24 @@
 /**
- * Kernels of mixtures of experts: routers, the order of tokens by expert, products of each expert's rows. A pair is a token and one
- * of the experts that it goes to. Where experts' rows end lies in device memory, so that shapes, memory and what the host does
- * are the same however tokens are routed.
+ * Kernels of mixtures of experts: routers, the order of tokens by expert, products of each expert's rows. A pair is a token and
+ * one of its experts. The ends of experts' rows lie in device memory, so shapes, memory and the host's work do not depend on the
+ * routing.
  *
  * @module
  */
 
-/** Kernels of mixtures of experts. */
 export const EXPERT_KERNELS = {
   /**
-   * The experts that each token goes to, best first, and the weights of their outputs: from its logits by `scoring`,
+   * The experts of each token, best first, and the weights of their outputs, from the token's logits by `scoring`:
    *
-   * - `softmax`, `sigmoid`: scores of all experts, of which the `topK` largest are taken, by score plus `bias`;
-   * - `softmaxOfTop`: the `topK` largest logits, of which then the softmax;
-   * - `sparseMixer`: the best expert, by its share in a softmax of those that are not more than `2 * jitter` behind it, relative to
-   *   the larger magnitude; then the same without it. With `noise`, numbers in (0, 1), that expert is drawn by those shares: it
-   *   has the largest sum of logit and `-ln(-ln(noise[.., 0, expert]))`; and if it is not the best, its weight counts 0.3333 times
-   *   unless `noise[.., 1, 0]` is above 0.75.
+   * - `softmax`, `sigmoid`: scores of all experts; the `topK` largest by score plus `bias` are taken.
+   * - `softmaxOfTop`: the `topK` largest logits are taken, and then their softmax.
+   * - `sparseMixer`: the best expert, by its share in a softmax of the experts that are at most `2 * jitter` behind it, relative
+   *   to the larger magnitude; then the same without that expert. With `noise`, numbers in (0, 1), the expert is drawn by those
+   *   shares: it has the largest sum of logit and `-ln(-ln(noise[.., 0, expert]))`; if it is not the best, its weight counts
+   *   0.3333 times unless `noise[.., 1, 0]` is above 0.75.
    *
-   * Of `groups` of experts, those of the `topGroups` with the largest sums of their `groupBest` (1 or 2) best are candidates. With
-   * `normalize` weights are divided by their sum; all are multiplied by `scale`. Equal ones are chosen as `torch.topk` does on a CPU.
+   * Candidates are the experts of the `topGroups` of `groups` groups with the largest sums of their `groupBest` (1 or 2) best.
+   * With `normalize`, weights are divided by their sum; all are multiplied by `scale`. Ties go as in `torch.topk` on a CPU.
    */
   route: {
     flops: [6, "rows", "experts"],
@@ -44,7 +43,7 @@ export const EXPERT_KERNELS = {
       noise: { reads: "float32", shape: ["rows", "topK", 2, "experts"], optional: true },
     },
   },
-  /** The gradient of the logits; which experts are chosen is constant, and so is what drawn ones count for, here 1. */
+  /** Gradient of the logits. The choice of experts is constant, and the factor of drawn experts counts as 1. */
   routeBackward: {
     flops: [10, "rows", "experts"],
     values: {
@@ -64,7 +63,9 @@ export const EXPERT_KERNELS = {
       logits: { reads: "dtype", shape: ["rows", "experts"] },
     },
   },
-  /** The place of each pair when they are sorted by expert, in their order otherwise; and where each expert's end. */
+  /**
+   * Place of each pair in the order by expert, where pairs of one expert keep their order; and the end of each expert's pairs.
+   */
   sortPairs: {
     values: { pairs: "size", experts: "size" },
     arrays: {
@@ -73,7 +74,7 @@ export const EXPERT_KERNELS = {
       chosen: { reads: "int32", shape: ["pairs"] },
     },
   },
-  /** `y[t] = Σ_j weights[t, j] x[places[t, j]]`, a sum of `count` rows rounded once; without `weights` each counts as it is. */
+  /** `y[t] = Σ_j weights[t, j] x[places[t, j]]`, a sum of `count` rows rounded once; without `weights` all are 1. */
   combinePairs: {
     flops: [2, "rows", "count", "cols"],
     values: { dtype: "float", rows: "size", count: "size", cols: "size" },
@@ -84,7 +85,7 @@ export const EXPERT_KERNELS = {
       weights: { reads: "float32", shape: ["rows", "count"], optional: true },
     },
   },
-  /** `dx[places[t, j]] = weights[t, j] dy[t]`, which without `weights` brings rows to their places; `x` is for `dweights`. */
+  /** `dx[places[t, j]] = weights[t, j] dy[t]`; without `weights`, it copies rows to their places. `x` is read for `dweights`. */
   combinePairsBackward: {
     flops: [3, "rows", "count", "cols"],
     values: { dtype: "float", rows: "size", count: "size", cols: "size" },
@@ -97,7 +98,7 @@ export const EXPERT_KERNELS = {
       weights: { reads: "float32", shape: ["rows", "count"], optional: true },
     },
   },
-  /** `c = a @ op(b[g])` for the rows of each group: those from `ends[g - 1]`, or 0, to `ends[g]`. Sums are float32. */
+  /** `c = a @ op(b[g])` for the rows of each group, from `ends[g - 1]` (or 0) to `ends[g]`. Sums are float32. */
   groupedGemm: {
     flops: [2, "rows", "n", "k"],
     values: { dtype: "float", transB: "switch", groups: "size", rows: "size", n: "size", k: "size" },
@@ -108,7 +109,7 @@ export const EXPERT_KERNELS = {
       ends: { reads: "int32", shape: ["groups"] },
     },
   },
-  /** `c[g] = aᵀ @ b` over the rows of each group, zeros of a group without rows: the gradient of `groupedGemm`'s `b`. */
+  /** `c[g] = aᵀ @ b` over the rows of each group, zeros for a group without rows: the gradient of `groupedGemm`'s `b`. */
   groupedGemmOuter: {
     flops: [2, "rows", "m", "n"],
     values: {
@@ -136,7 +137,7 @@ export const EXPERT_KERNELS = {
       ends: { reads: "int32", shape: ["groups"] },
     },
   },
-  /** Sums of the rows of each group, float64 inside: the gradient of `groupedBias`'s `bias`. */
+  /** Sums of the rows of each group, float64 inside: the gradient of the `bias` of `groupedBias`. */
   groupedSum: {
     flops: ["rows", "cols"],
     values: { groups: "size", rows: "size", cols: "size" },
@@ -146,7 +147,7 @@ export const EXPERT_KERNELS = {
       ends: { reads: "int32", shape: ["groups"] },
     },
   },
-  /** `y = (clamp(up, ±limit) + 1) g sigmoid(alpha g)` of `g = min(gate, limit)`; gates and ups come in turn. */
+  /** `y = (clamp(up, ±limit) + 1) g sigmoid(alpha g)` with `g = min(gate, limit)`; gates and ups alternate. */
   clampedSwiglu: {
     flops: [8, "n"],
     values: { dtype: "float", n: "size", alpha: "f32", limit: "f32" },
@@ -164,7 +165,7 @@ export const EXPERT_KERNELS = {
       gateUp: { reads: "dtype", shape: ["n", 2] },
     },
   },
-  /** Places of the `k` largest of each row, from the largest on; NaN counts as that. Of equal ones, those that `torch.topk` takes. */
+  /** Columns of the `k` largest of each row, the largest first; NaN counts as largest. Ties go as in `torch.topk`. */
   topk: {
     values: { dtype: "float", rows: "size", cols: { atMost: 262144 }, k: "size" },
     arrays: {

@@ -4,7 +4,6 @@
  * @module
  */
 
-/** Kernels of layers. */
 export const LAYER_KERNELS = {
   /** Softmax of each row; with `log`, its logarithm. */
   softmax: {
@@ -25,8 +24,8 @@ export const LAYER_KERNELS = {
     },
   },
   /**
-   * `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward; with `zeroCentered`, weights are those of
-   * `1 + w`, and what they multiply is not rounded before.
+   * `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward. With `zeroCentered`, the factor is `1 +
+   * w`, and `x * rstd` is not rounded before it is multiplied.
    */
   rmsNorm: {
     flops: [4, "rows", "cols"],
@@ -78,9 +77,11 @@ export const LAYER_KERNELS = {
     },
   },
   /**
-   * Rotary embedding of `2 * half` elements of each head from `start` on, each of the first half with its like in the second,
-   * `y = x cos + rotateHalf(x) sin`, or each pair of neighbors if they are `interleaved`; the rest is copied. Without `positions` they are 0 … seq - 1; a token whose position the tables do not reach becomes zeros and a
-   * fault. `inverse` turns the other way: the backward.
+   * Rotary embedding of `2 * half` elements of each head, from element `start` on; the rest is copied.
+   * - Each element of the first half is rotated with its counterpart in the second, `y = x cos + rotateHalf(x) sin`; if
+   *   `interleaved`, each pair of neighbours.
+   * - Without `positions` they are 0 … seq - 1. A token whose position exceeds the tables becomes zeros, and is a fault.
+   * - `inverse` rotates backward: the gradient.
    */
   rope: {
     flops: [6, "batch", "seq", "heads", "half"],
@@ -117,10 +118,10 @@ export const LAYER_KERNELS = {
     },
   },
   /**
-   * Each element becomes zero with probability `p`, or is divided by `1 - p`; for gradients too. Element [b, r, c] is dropped where
-   * word `c mod 4` of a Philox block is less than `p * 2^32`: that of `key` and the counter (floor(c / 4), r, s mod 2^32,
-   * floor(s / 2^32) + plane * 2^21) with s = `sample` + b, and here the plane 0. So it depends on the element's sample and its place
-   * there, and not on the batch. `key` and `sample` are below 2^53.
+   * Each element becomes zero with probability `p`, or is divided by `1 - p`; the same for gradients. Element [b, r, c] is
+   * dropped if word `c mod 4` of a Philox block is less than `p * 2^32`. The block has key `key` and counter (floor(c / 4), r, s
+   * mod 2^32, floor(s / 2^32) + plane * 2^21), where s = `sample` + b, and the plane is 0 here. So it depends on the element's
+   * sample and its place in it, and not on the batch. `key` and `sample` are below 2^53.
    */
   dropout: {
     flops: ["batch", "rows", "cols"],
@@ -138,7 +139,7 @@ export const LAYER_KERNELS = {
       x: { reads: "dtype", shape: ["batch", "rows", "cols"] },
     },
   },
-  /** Rows of `w` by id; one out of range becomes zeros and a fault. */
+  /** Rows of `w` by id; an id out of range gives zeros and a fault. */
   embedding: {
     values: { dtype: "float", n: "size", vocab: "size", cols: "size" },
     arrays: {
@@ -148,7 +149,7 @@ export const LAYER_KERNELS = {
     },
     faults: true,
   },
-  /** Rows of `dy` added in the order of `ids`, those of `paddingIdx` (or -1) and out of range skipped. */
+  /** Adds rows of `dy` in the order of `ids`, except ids of `paddingIdx` (or -1) and out of range. */
   embeddingBackward: {
     flops: ["n", "cols"],
     values: { dtype: "float", n: "size", vocab: "size", cols: "size", paddingIdx: "i32" },
@@ -159,8 +160,8 @@ export const LAYER_KERNELS = {
     },
   },
   /**
-   * Cross-entropy of each row and, if asked for, its gradient `softmax - onehot`. Rows labeled `ignoreIndex` give 0, and so
-   * do those whose label is out of range, which is a fault; `firstRow` is the number that the first row has in it.
+   * Cross-entropy of each row and, if `dlogits` is given, its gradient `softmax - onehot`. Rows with label `ignoreIndex` give 0.
+   * Rows with a label out of range give 0 and a fault, which names the row counted from `firstRow`.
    */
   crossEntropy: {
     flops: [6, "rows", "cols"],

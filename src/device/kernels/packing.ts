@@ -1,14 +1,14 @@
 /**
- * How a call of a kernel is passed to the crate in `wasm/`, derived from the kernel's entry. Each parameter is one number, in order:
+ * Passing of a kernel's call to the crate in `wasm/`, derived from the kernel's entry. Each parameter is one number, in order:
  *
- * - an element type and the name of a function are their codes;
- * - a switch is 0 or 1;
- * - an address that is left out is 0;
- * - strides are the address of their list;
- * - a shape and a list of addresses are two numbers, address and length;
- * - the status record comes last.
+ * - a dtype, or the name of a function: its code;
+ * - a switch: 0 or 1;
+ * - an address that is left out: 0;
+ * - strides: the address of their list;
+ * - a shape, or a list of addresses: two numbers, address and length;
+ * - the status record, last.
  *
- * An element of a list is as wide as an address: 64 bits in native libraries, 32 bits in WASM modules.
+ * Elements of a list are as wide as an address: 64 bits in native libraries, 32 bits in WASM modules.
  *
  * @module
  */
@@ -17,42 +17,41 @@ import type { DevicePtr } from "../device.ts";
 import { checksOf } from "./arguments.ts";
 import { type Arguments, type KernelEntry, OPS, type ValueKind } from "./signature.ts";
 
-/** Words of the area for lists: `LIST_WORDS` of `wasm/src/workspace.rs`. */
+/** Words of the memory for lists: `LIST_WORDS` of `wasm/src/workspace.rs`. */
 export const LIST_WORDS = 4096;
 
-/** The name of a kernel's export. */
 export function exportName(kernel: string): string {
   return kernel.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
-/** Where the lists of a call go, until it has returned. */
+/** Memory for the lists of a call, until it has returned. */
 export interface ListArea {
   /** {@link LIST_WORDS} words. */
   readonly words: Int32Array;
-  /** The kernels' address of the first one. */
+  /** Address of the first word, for the kernels. */
   readonly address: number;
-  /** Words of an address, and so of an element of a list: 2 in native libraries, 1 in WASM modules. */
+  /** 32-bit words of an address, and so of a list's element: 2 in native libraries, 1 in WASM modules. */
   readonly addressWords: 1 | 2;
 }
 
-/** How one parameter is passed. */
+/** Passing of one parameter. */
 interface ArgumentSlot {
   readonly name: string;
-  /** The parameter's place among the numbers of a call. */
+  /** Index of the parameter among the numbers of a call. */
   readonly at: number;
-  /** The names that codes stand for, where the parameter is a name. */
+  /** Names by code, where the parameter is a name. */
   readonly names: readonly string[];
   readonly isOptional: boolean;
-  /** Whether the length of its list is passed too. */
+  /** True if the length of its list is passed too. */
   readonly hasLength: boolean;
-  /** What an address of 32 bits holds of the parameter: least and most; undefined where the parameter is no size and no address. */
+  /** Least and largest value that fits in 32 bits, for sizes and addresses; undefined for other parameters. */
   readonly narrow: readonly [least: number, most: number] | undefined;
 }
 
-/** What 32 bits hold of sizes and addresses, and of strides. */
+/** Ranges of 32 bits, for sizes and addresses, and for strides. */
 const [UNSIGNED, SIGNED] = [[0, 2 ** 32 - 1], [-(2 ** 31), 2 ** 31 - 1]] as const;
 
-/** What 32 bits hold of a parameter that is a size, a stride or a list of them. */
+/** Range of 32 bits for a parameter that is a size, a stride or a list of them. */
 function narrowRange(kind: ValueKind): ArgumentSlot["narrow"] {
   if (kind === "strides") return SIGNED;
   const isSize = kind === "size" || kind === "shape" ||
@@ -69,7 +68,7 @@ function requireNarrow(value: number, { name, narrow }: ArgumentSlot, kernel: st
   );
 }
 
-/** The slots of a kernel's arguments, and how many numbers they are. */
+/** The slots of a kernel's parameters, and the count of their numbers. */
 function slotsOf(entry: KernelEntry): { readonly slots: readonly ArgumentSlot[]; readonly count: number } {
   const slots: ArgumentSlot[] = [];
   let at = 0;
@@ -87,29 +86,28 @@ function slotsOf(entry: KernelEntry): { readonly slots: readonly ArgumentSlot[];
   return { slots, count: at };
 }
 
-/** The functions that a kind names, whose places are their codes; none if it is of another sort. */
+/** Names of the functions that a kind chooses from, in the order of their codes; empty for other kinds. */
 export function functionsOf(kind: ValueKind): readonly string[] {
   return Object.entries(OPS).find(([name]) => name === kind)?.[1] ?? [];
 }
 
-/** The code of a function's name. */
 function codeOf(name: string, names: readonly string[], kernel: string): number {
   const code = names.indexOf(name);
   if (code < 0) throw new InternalError(`'${kernel}' takes ${names.join(", ")}, got '${name}'`);
   return code;
 }
 
-/** How many numbers a call passes. */
+/** Count of the numbers that a call passes. */
 export function numbersOf(entry: KernelEntry): number {
   return slotsOf(entry).count + (entry.faults ? 1 : 0);
 }
 
 /**
- * Makes what checks the arguments of a kernel's calls and writes their numbers. One loop for all kernels: a call costs some
- * tenths of a microsecond more than by hand, and nothing is compiled at run time.
+ * Makes a function that checks the arguments of a kernel's calls and writes their numbers. One loop serves all kernels: it costs
+ * some tenths of a microsecond more than code for each kernel, and compiles nothing at run time.
  *
- * @param status where the status record lies
- * @param numbers gets the numbers of each call; at least {@link numbersOf} the entry
+ * @param status address of the status record
+ * @param numbers receives the numbers of each call; at least {@link numbersOf} the entry
  */
 export function packer(
   kernel: string,

@@ -1,14 +1,13 @@
 /**
- * Kernels that multiply matrices: products as such, and attention.
+ * Kernels that multiply matrices: products and attention.
  *
  * @module
  */
 
-/** Kernels of matrix products. */
 export const PRODUCT_KERNELS = {
   /**
-   * `c = alpha * op(a) @ op(b) + beta * c` for each matrix of the batch, all row-major. A stride of 0 repeats one matrix.
-   * With `beta` 0, `c` is not read. Sums are float32 whatever the dtypes.
+   * `c = alpha * op(a) @ op(b) + beta * c` for each matrix of the batch, all row-major. A stride of 0 repeats one matrix. With
+   * `beta` 0, `c` is not read. Sums are float32 for all dtypes.
    */
   gemm: {
     flops: [2, "batch", "m", "n", "k"],
@@ -37,14 +36,18 @@ export const PRODUCT_KERNELS = {
     },
   },
   /**
-   * `o = softmax(scale * q kᵀ) v` a head, and `lse`, the logarithm of each row's sum. Query head h reads kv head
-   * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
-   * key, from all queries where `maskRows` is 1 and from one query where it is seqQ; a `window` of w keys hides those before the
-   * last w up to i's own (0: no window). A query that sees no key gives 0. Memory is linear in the sequence, but for a mask of
-   * queries. Heads of values may have a width of their own. With a `p`, each probability becomes zero, or is divided by `1 - p`, as in
-   * `dropout`: with the head as the plane, the query as the row, the key as the column. With 2-byte floats a device may round weights, and in the backward gradients of scores,
-   * once before it multiplies them, as tensor cores take them. Operations are counted as if all keys were seen and values were as
-   * wide as keys. A sequence has at most 2^31 - 2^12 tokens: CUDA kernels count tokens in 32 bits, to the end of a tile.
+   * `o = softmax(scale * q kᵀ) v` for each head, and `lse`, the logarithm of each row's sum. Memory is linear in the sequence,
+   * except for a mask with a row for each query.
+   * - Query head h reads kv head `floor(h / (heads / kvHeads))`. Heads of values may have another width than heads of keys.
+   * - `causal`: query i sees keys j <= i + seqK - seqQ only.
+   * - `window` w > 0: of these, query i sees the last w only.
+   * - `keyMask` [batch, maskRows, seqK]: a 0 hides the key, from all queries if `maskRows` is 1, from one query if it is seqQ.
+   * - A query that sees no key gives 0.
+   * - `p` > 0: dropout of each probability as in `dropout`, with the head as plane, the query as row, the key as column.
+   * - With 2-byte floats a device may round probabilities, and in the backward gradients of scores, once before it multiplies
+   *   them, as tensor cores do.
+   * - A sequence has at most 2^31 - 2^12 tokens: CUDA kernels count tokens in 32 bits, up to the end of a tile.
+   * - `flops` counts all keys as seen, and values as wide as keys.
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
@@ -113,8 +116,8 @@ export const PRODUCT_KERNELS = {
     },
   },
   /**
-   * Lets each query see one more key, whose score is the head's sink and whose value is zero:
-   * after `attention`, whose `o` and `lse` become those of all keys. `attentionBackward` takes them as they are then.
+   * Lets each query see one more key, whose score is the head's sink and whose value is zero. Called after `attention`, whose `o`
+   * and `lse` it updates; `attentionBackward` takes the updated ones.
    */
   attentionSinks: {
     flops: [2, "batch", "seq", "heads", "headDim"],
@@ -125,7 +128,7 @@ export const PRODUCT_KERNELS = {
       sinks: { reads: "dtype", shape: ["heads"] },
     },
   },
-  /** Gradient of the sinks, from what `attentionSinks` left. */
+  /** Gradient of the sinks; takes `o` and `lse` as `attentionSinks` updated them. */
   attentionSinksBackward: {
     flops: [2, "batch", "seq", "heads", "headDim"],
     values: { dtype: "float", batch: "size", seq: "size", heads: "size", headDim: "size" },
@@ -137,7 +140,7 @@ export const PRODUCT_KERNELS = {
       sinks: { reads: "dtype", shape: ["heads"] },
     },
   },
-  /** `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where tokens before the first of a sequence are zeros. */
+  /** `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where `x` is zero before the first token. */
   causalConv: {
     flops: [2, "batch", "seq", "channels", "width"],
     values: { dtype: "float", batch: "size", seq: "size", channels: "size", width: { atMost: 64 } },
@@ -159,10 +162,13 @@ export const PRODUCT_KERNELS = {
     },
   },
   /**
-   * The gated delta rule: each value head's state [keyDim, valueDim] goes from token to token by `S = e^g S` and then
-   * `S += k (beta (v - Sᵀ k))ᵀ`, and gives `o = Sᵀ (scale * q)`. Value head h reads key head `floor(h / (valueHeads / keyHeads))`;
-   * `g` is at most 0. Tokens are taken by chunks of `chunk`, of which a sequence has `chunks`; the states before each go to
-   * `states`, for the backward. Operations are counted as those of heads of 128 and chunks of 64.
+   * The gated delta rule. The state S [keyDim, valueDim] of each value head changes with each token, in this order:
+   * 1. `S = e^g S`, with `g` at most 0;
+   * 2. `S += k (beta (v - Sᵀ k))ᵀ`;
+   * 3. `o = Sᵀ (scale * q)`.
+   *
+   * Value head h reads key head `floor(h / (valueHeads / keyHeads))`. A sequence is cut into `chunks` chunks of `chunk` tokens;
+   * `states` receives the state before each chunk, for the backward. `flops` assumes heads of 128 and chunks of 64.
    */
   gatedDelta: {
     flops: [10, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
@@ -189,7 +195,7 @@ export const PRODUCT_KERNELS = {
       beta: { reads: "dtype", shape: ["batch", "seq", "valueHeads"] },
     },
   },
-  /** `dState` holds the gradient of the last states before the call, and that of the first ones after it. */
+  /** `dState`: before the call the gradient of the last state, after it the gradient of the first. */
   gatedDeltaBackward: {
     flops: [26, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
     values: {

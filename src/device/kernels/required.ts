@@ -1,6 +1,6 @@
 /**
- * Kernels that a device must have, asked for when a part of a model is made: so a model is refused as a whole, and not in the
- * middle of a step.
+ * A check that a device has the kernels of a part of a model, made when the part is made: so a model is refused before its first
+ * step.
  *
  * @module
  */
@@ -10,9 +10,9 @@ import type { Device } from "../device.ts";
 import type { KernelName } from "./table.ts";
 
 /**
- * Refuses a part of a model on a device that lacks kernels of it.
+ * Refuses a part of a model on a device that lacks its kernels.
  *
- * @param part what needs them, e.g. `a layer of the gated delta rule`
+ * @param part name of the part, e.g. `a layer of the gated delta rule`
  * @throws {UnsupportedError} naming the kernels
  */
 export function requireKernels(

@@ -1,10 +1,10 @@
 /**
- * The language in which kernels are described: plain data, written once for each kernel (`table.ts`), from which follow its
- * TypeScript contract ({@link KernelArgs}), the checks of its arguments (`arguments.ts`), what a call reads and writes
+ * The language in which kernels are described: plain data, written once for each kernel (`table.ts`). From it follow the kernel's
+ * TypeScript contract ({@link KernelArgs}), the checks of its arguments (`arguments.ts`), the memory that it reads and writes
  * (`accesses.ts`), and every device's way to call it.
  *
- * Addresses are bytes in a device's memory; sizes and strides count elements. Arithmetic is float32 whatever the storage
- * dtype, rounded once on store. Every kernel is deterministic: the same arguments give the same bits, whatever ran before.
+ * Addresses are bytes in a device's memory; sizes and strides count elements. Arithmetic is float32 for all storage dtypes,
+ * rounded once on store. Every kernel is deterministic: the same arguments give the same bits, whatever ran before.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { DType } from "../../dtype.ts";
 import type { DevicePtr } from "../device.ts";
 
 /**
- * Functions that a kernel chooses from by name; a name's place is its code.
+ * Functions that a kernel chooses from by name; a name's index is its code.
  *
  * @internal
  */
@@ -43,12 +43,12 @@ export const OPS = {
   ],
   /** Functions of two values. */
   binaryOp: ["add", "sub", "mul", "div", "maximum", "minimum", "pow"],
-  /** Comparisons of two values; `and` and `or` take what is not 0 as true. */
+  /** Comparisons of two values; for `logicalAnd` and `logicalOr`, all values but 0 are true. */
   compareOp: ["eq", "ne", "lt", "le", "gt", "ge", "logicalAnd", "logicalOr"],
   reduceOp: ["sum", "mean", "max", "min"],
-  /** What a router makes of its logits before the best are taken; see `route`. */
+  /** Scores that a router computes from its logits; see `route`. */
   scoring: ["softmax", "sigmoid", "softmaxOfTop", "sparseMixer"],
-  /** What becomes of an update where the norm is not finite: it happens, is a fault, or is left out. */
+  /** Handling of an update with a non-finite norm: done all the same, a fault, or skipped. */
   nonfinite: ["keep", "fault", "skip"],
 } as const;
 
@@ -60,10 +60,10 @@ export type BinaryOp = typeof OPS["binaryOp"][number];
 export type CompareOp = typeof OPS["compareOp"][number];
 /** Name of a reduction. */
 export type ReduceOp = typeof OPS["reduceOp"][number];
-/** Name of what a router makes of its logits. */
+/** Name of a router's scoring. */
 export type Scoring = typeof OPS["scoring"][number];
 
-/** Numbers that lengths may name besides values; `wasm/src` states each once more, and the suite of devices compares. */
+/** Constants that lengths may name. `wasm/src` states each again, and the suite of devices compares them. */
 export const CONSTANTS = {
   /** int64 words of an exact accumulator; see `wasm/src/exact.rs`. */
   ACCUMULATOR_WORDS: 69,
@@ -74,12 +74,12 @@ export const CONSTANTS = {
 } as const;
 
 /**
- * A parameter that is no array.
+ * Kinds of parameters that are not arrays.
  *
- * - `dtype`: any element type; `float`: one that kernels compute in; `{ dtypes }`: one of a list; `{ widens }`: the element type
- *   of another parameter, or float32 where that is a float.
- * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `scoring`, `nonfinite`: a name out of {@link OPS}.
- * - `size`: a number of elements, or a stride; `{ atMost }`, `{ divides }`: one with a bound, or that divides another.
+ * - `dtype`: any dtype; `float`: one in which kernels compute; `{ dtypes }`: one of a list; `{ widens }`: the dtype of another
+ *   parameter, or float32 if that is a float.
+ * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `scoring`, `nonfinite`: a name of {@link OPS}.
+ * - `size`: a number of elements, or a stride; `{ atMost }`: one with a limit; `{ divides }`: one that divides another.
  * - `i32`, `f32`, `f64`: a number.
  * - `switch`: true or false.
  * - `shape`: sizes of at most {@link MAX_DIMS} dims; `strides`: one for each of them.
@@ -100,51 +100,50 @@ export type ValueKind =
   | "shape"
   | "strides";
 
-/** Most dims of a `shape`. */
+/** Largest number of dims of a `shape`. */
 export const MAX_DIMS = 8;
 
-/** A factor of a length: a number, a value's name, or a name of {@link CONSTANTS}. */
+/** A factor of a length: a number, the name of a value, or a name of {@link CONSTANTS}. */
 export type Factor = number | string;
-/** One dim: a factor or a product of some. The name of a `shape` or of `strides` stands for all of its dims. */
+/** One dim: a factor or a product of factors. The name of a `shape` or of `strides` stands for all of its dims. */
 export type Dim = Factor | readonly Factor[];
 
-/** An array, passed by its address: what the kernel does there, in which dtype (a dtype's name, or the value that tells it). */
+/** An array, passed by its address, with its access and dtype (a dtype's name, or the name of a dtype value). */
 export type ArrayKind =
   & (
     | { readonly reads: string }
-    /** Overwrites; with `updatesIf`, reads too where that value is not zero. */
+    /** Overwrites; with `updatesIf`, also reads if that value is not zero. */
     | { readonly writes: string; readonly updatesIf?: string }
     /** Reads and writes. */
     | { readonly updates: string }
   )
   & {
     readonly shape: readonly Dim[];
-    /** Elements from one index to the next, of the outer dims; the others lie dense. */
+    /** Elements from one index to the next, for the outer dims; inner dims are dense. */
     readonly strides?: readonly Dim[];
     /** A switch that swaps the last two dims. */
     readonly transposed?: string;
     /** May be left out. */
     readonly optional?: true;
-    /** Several addresses, each of an array like that. */
+    /** A list of addresses, each of an array of this shape. */
     readonly list?: true;
-    /** Other arrays that it may be the same as. Beyond that, nothing that is written may overlap anything. */
+    /** Arrays that may be the same as this one. Otherwise written arrays may not overlap any array. */
     readonly mayBe?: readonly string[];
   };
 
-/** One kernel. Its parameters are passed in this order: values, then arrays, then the status record where it may meet faults. */
+/** One kernel. Its parameters are passed in this order: values, arrays, and the status record if it may fault. */
 export interface KernelEntry {
-  /** Floating-point operations of a call: a product; none where nothing is calculated. A list of arrays counts as its length. */
+  /** Floating-point operations of a call, as a product; undefined for none. A list of arrays counts as its length. */
   readonly flops?: readonly Factor[];
   readonly values: Readonly<Record<string, ValueKind>>;
   readonly arrays: Readonly<Record<string, ArrayKind>>;
-  /** Whether a call may write to the device's status record, which the device passes itself. */
+  /** True if a call may write to the device's status record, which the device passes itself. */
   readonly faults?: true;
 }
 
 /** Kernels by name. Declare a table `as const`: assigning it to this type checks it. */
 export type KernelTable = Readonly<Record<string, KernelEntry>>;
 
-/** What an argument of a kind is in TypeScript. */
 export type ArgumentOf<K extends ValueKind | ArrayKind> = K extends keyof typeof OPS
   ? typeof OPS[K] extends readonly (infer N)[] ? N : never
   : K extends "dtype" | "float" | { readonly dtypes: readonly string[] } | { readonly widens: string } ? DType

@@ -1,6 +1,6 @@
 /**
- * The one table of kernels: what every device can compute. How an entry is packed, checked, counted and compared follows from the
- * entry; `docs/adding.md` says how one is added. A device that lacks its own form of a kernel says so (`Device.lacks`).
+ * The one table of kernels that every device computes. Packing, checks, counts and comparisons follow from a kernel's entry;
+ * `docs/adding.md` says how to add one. A device without a kernel lists it in `Device.lacks`.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import type { Arguments, KernelArgs, KernelEntry, KernelTable } from "./signatur
 import { TRAINING_KERNELS } from "./training.ts";
 
 /**
- * The tables of kernels as one.
+ * The tables of kernels, merged.
  *
  * @internal
  */
@@ -24,7 +24,6 @@ export type Table =
   & typeof EXPERT_KERNELS
   & typeof TRAINING_KERNELS;
 
-/** All kernels. */
 export const KERNELS: Table = {
   ...ARRAY_KERNELS,
   ...PRODUCT_KERNELS,
@@ -40,19 +39,19 @@ export type ArgsOf<K extends KernelName> = KernelArgs<Table[K]>;
 /** The functions of a device. */
 export type Kernels = { readonly [K in KernelName]: (args: ArgsOf<K>) => void };
 
-/** A kernel's function, as code that is the same for all kernels sees it. */
+/** A kernel's function, for code that treats all kernels alike. */
 export type KernelCall = (args: Arguments) => void;
 
 function isComplete(calls: object): calls is Kernels {
   return Object.keys(KERNELS).every((name) => name in calls);
 }
 
-/** Whether there is such a kernel. */
+/** True if `name` is a kernel. */
 export function isKernelName(name: string): name is KernelName {
   return Object.hasOwn(KERNELS, name);
 }
 
-/** Kernels, each of which is called by `around`, which may call the one of `beside` with the same arguments. */
+/** Wraps each kernel in `around`, which also gets the call of the `beside` kernel with the same arguments. */
 export function wrapKernels(
   kernels: Kernels,
   beside: Kernels,
@@ -68,7 +67,7 @@ export function wrapKernels(
   return calls;
 }
 
-/** A device's kernels, each made from its entry when it is first called: a run calls few of them. */
+/** Makes a device's kernels, each from its entry at its first call, as a training uses few of them. */
 export function makeKernels(make: (name: string, entry: KernelEntry) => KernelCall): Kernels {
   const table: KernelTable = KERNELS;
   const onCall = (name: string, entry: KernelEntry): KernelCall => {

@@ -1,5 +1,5 @@
 /**
- * Kernels that tell a trace when they ran, and what they calculated and moved.
+ * Kernels that record in a trace the time of each call, its operations and its bytes.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import type { Streams } from "../stream.ts";
 import { type Kernels, wrapKernels } from "./table.ts";
 import { countingKernels, type KernelWork } from "./work.ts";
 
-/** The kernels as they are where there is no trace, so that nothing is slower without one. */
+/** Wraps kernels with a trace; without a trace, returns them as they are. */
 export function tracedKernels(kernels: Kernels, trace: Trace | undefined, streams: Streams): Kernels {
   if (trace === undefined) return kernels;
   let work: KernelWork = { flops: 0, bytes: 0 };
@@ -17,7 +17,7 @@ export function tracedKernels(kernels: Kernels, trace: Trace | undefined, stream
     call();
     const end = trace.now();
     count();
-    // What copies from and to other memory belongs to nothing that is computed.
+    // Copies from and to other memory belong to no computation, so they are recorded as the host's.
     const { name: stream } = streams.current;
     trace.kernel(stream === "copy" ? "host" : stream, name, { begin, end }, work);
   });

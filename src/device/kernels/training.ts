@@ -4,18 +4,16 @@
  * @module
  */
 
-/** Kernels of training. */
 export const TRAINING_KERNELS = {
-  /** An accumulator of nothing, with a fault counted where the status record holds one. */
+  /** Clears an accumulator, and counts a fault in it if the status record holds one. */
   clearAccumulator: {
     values: {},
     arrays: { accumulator: { writes: "int64", shape: ["ACCUMULATOR_WORDS"] } },
     faults: true,
   },
   /**
-   * Adds the magnitudes of `src`, each to a power from 1 to 3: those of each `block` elements (the last block may be shorter) in
-   * float64 in a fixed order, and the blocks' sums exactly. So adding the words of accumulators adds their values, in any order
-   * to the same bits.
+   * Adds the magnitudes of `src`, to a power from 1 to 3: within each `block` of elements (the last may be shorter) in float64 in
+   * a fixed order, and the blocks' sums exactly. So the words of accumulators can be added, in any order, and give the same bits.
    */
   sumPowers: {
     flops: [2, "n"],
@@ -25,7 +23,7 @@ export const TRAINING_KERNELS = {
       src: { reads: "dtype", shape: ["n"] },
     },
   },
-  /** The largest of some magnitudes, NaN if any is; and 1 where the status record holds a fault, else 0. */
+  /** The largest of some magnitudes, NaN if any is NaN; and 1 if the status record holds a fault, else 0. */
   largest: {
     flops: ["n"],
     values: { n: "size" },
@@ -35,7 +33,7 @@ export const TRAINING_KERNELS = {
     },
     faults: true,
   },
-  /** An accumulator of what `largest` gave, the largest of all ranks. */
+  /** Makes an accumulator of the result of `largest`, reduced to the largest of all ranks. */
   accumulateLargest: {
     values: {},
     arrays: {
@@ -44,10 +42,11 @@ export const TRAINING_KERNELS = {
     },
   },
   /**
-   * From an accumulator of powers, summed over all ranks: the norm of unscaled gradients, its root over `scale`;
-   * `factor = min(1, maxNorm / (norm + 1e-6)) / scale`, NaN if the norm is; and the gate, 1 if an update must not happen, because
-   * a fault was counted or the norm is not finite and `ifNonfinite` is not `keep`. Then the factor is 1, and there is another
-   * fault, or with `skip` an overflow is noted.
+   * Computes the clipping of an update, from an accumulator of powers that is summed over all ranks:
+   * - `norm`: the norm of the unscaled gradients, i.e. the root of the sum over `scale`;
+   * - `factor = min(1, maxNorm / (norm + 1e-6)) / scale`, NaN if the norm is;
+   * - `gate`: 1 if the update must not happen, because a fault was counted, or the norm is not finite and `ifNonfinite` is not
+   *   `keep`. Then the factor is 1, and `fault` writes a fault, `skip` notes an overflow.
    */
   clipFactor: {
     values: { power: { atMost: 3 }, maxNorm: "f64", ifNonfinite: "nonfinite" },
@@ -62,8 +61,8 @@ export const TRAINING_KERNELS = {
     faults: true,
   },
   /**
-   * The loss scale of the next step (PyTorch's `_amp_update_scale_`): times `backoff` after an overflow, which is forgotten, times
-   * `growth` after `interval` steps without one, of which `progress` counts those so far. It never becomes infinite.
+   * The loss scale of the next step (PyTorch's `_amp_update_scale_`). After an overflow, which is cleared, it is multiplied by
+   * `backoff`; after `interval` steps without one, counted in `progress`, by `growth`. It never becomes infinite.
    */
   updateScale: {
     values: { growth: "f64", backoff: "f64", interval: { atMost: 2_147_483_647 } },
@@ -74,9 +73,9 @@ export const TRAINING_KERNELS = {
     },
   },
   /**
-   * AdamW (decoupled decay) on a flat shard of `n` elements with states of `numStates`, as a table of records says; see
-   * `optim/records.ts`. Steps of active records are counted up, from which follow the bias corrections. Nothing changes where
-   * the gate is set.
+   * AdamW (decoupled decay) of a flat shard of `n` elements, with states of `numStates` elements, by a table of records; see
+   * `optim/records.ts`. Each active record's step is counted up, and gives the bias corrections. If the gate is set, nothing
+   * changes.
    */
   adamw: {
     flops: [14, "numStates"],
@@ -91,7 +90,7 @@ export const TRAINING_KERNELS = {
       gate: { reads: "int32", shape: [1], optional: true },
     },
   },
-  /** SGD with coupled decay, by a table of records as AdamW. The first step of a record copies the gradient to its momentum. */
+  /** SGD with coupled decay, by a table of records like AdamW. A record's first step copies the gradient to its momentum. */
   sgd: {
     flops: [6, "n"],
     values: { n: "size", numStates: "size", numRecords: "size" },
@@ -106,8 +105,8 @@ export const TRAINING_KERNELS = {
   },
   /**
    * Sum over ranks: `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`, added in that order in float32, then scaled by a value in
-   * device memory. int64 sums as integers and is not scaled. With `pastCaches` a device may write `dst` to memory past its caches:
-   * where that is part of so much that no cache would hold it when it is read.
+   * device memory. int64 sums are integers, and are not scaled. With `pastCaches` a device may write `dst` past its caches, for
+   * sums too large for any cache to hold until they are read.
    */
   sumRanks: {
     flops: ["sources", "n"],
@@ -130,7 +129,7 @@ export const TRAINING_KERNELS = {
     values: { n: "size", key: "f64", offset: "f64", low: "f32", high: "f32" },
     arrays: { dst: { writes: "float32", shape: ["n"] } },
   },
-  /** Uniform in (low, high), of 23 bits of the words that `dropout` would compare, each taken as the middle of its step. */
+  /** Uniform in (low, high), from 23 bits of the words that `dropout` would compare; each value is the middle of its step. */
   sampleUniform: {
     flops: [2, "batch", "rows", "cols"],
     values: {

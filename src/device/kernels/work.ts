@@ -1,5 +1,5 @@
 /**
- * What calls of kernels calculate and move, by the table of kernels, whatever computes them.
+ * Operations and bytes of kernels' calls by the table of kernels, for any device.
  *
  * @module
  */
@@ -7,15 +7,15 @@ import { NO_PTR } from "../device.ts";
 import { accessesOf, flopsOf } from "./accesses.ts";
 import { type Kernels, makeKernels } from "./table.ts";
 
-/** What calls take. */
+/** Operations and bytes of a call. */
 export interface KernelWork {
   /** Floating-point operations, as entries count them. */
   readonly flops: number;
-  /** Bytes read and written, each element once; what is updated is both. */
+  /** Bytes read and written, each element once; updated elements count twice. */
   readonly bytes: number;
 }
 
-/** Kernels that compute nothing, and tell `take` what each call would. */
+/** Kernels that compute nothing, and hand the work of each call to `take`. */
 export function countingKernels(take: (work: KernelWork) => void): Kernels {
   return makeKernels((_name, entry) => (args) => {
     let bytes = 0;

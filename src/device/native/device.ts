@@ -1,10 +1,10 @@
 /**
- * The CPU as a device of native code: a mapping of as much memory as the host has, with native addresses, and the kernels out of
- * a library for this processor. Arguments of a call are written to the working space at the mapping's begin, whose address is
- * all that is passed.
+ * The CPU as a device of native code: a mapping as large as the host's memory, with native addresses, and the kernels of a
+ * library for this processor. Arguments of a call are written to the working space at the begin of the mapping, and its address
+ * is all that is passed.
  *
- * Note [Addresses that could be anything]: native code can write anywhere in the process. So every address that the host gives
- * is compared with the mapping's bounds before use: those of kernels by their entries, those of copies here.
+ * Note [Checked addresses]: native code can write anywhere in the process. So every address from the host is compared with the
+ * bounds of the mapping before use: a kernel's by its entry, a copy's here.
  *
  * @module
  */
@@ -31,23 +31,23 @@ import { openThreads, type ThreadPool } from "./threads.ts";
 
 /** Options of {@link openNativeDevice}. */
 export interface NativeDeviceOptions {
-  /** Size of the memory in bytes. @default what the host has */
+  /** Size of the memory in bytes. @default the host's memory */
   readonly memoryBytes?: number | undefined;
-  /** What the library is built for. @default the best that the processor has */
+  /** Level of the library. @default the best that the processor has */
   readonly level?: NativeLevel;
   /** Ranks on this host, which share its cores among their threads. */
   readonly ranksOnHost?: number;
-  /** Threads that share the work of a call. @default the host's cores by its ranks, or 1 where these are not given */
+  /** Threads that share the work of a call. @default the host's cores divided by its ranks, or 1 if these are not given */
   readonly threads?: number | undefined;
-  /** Elements of work that a piece of a call has at least: for tests, whose arrays are small. */
+  /** Least number of elements of work in a piece of a call: for tests, whose arrays are small. */
   readonly leastWork?: number;
-  /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
+  /** Reports faults of kernels late, as on devices where the host would have to wait: for tests. */
   readonly lateStatus?: boolean;
-  /** Gets every call of a kernel. */
+  /** Records every call of a kernel. */
   readonly trace?: Trace | undefined;
 }
 
-/** Least memory: the working space, and some to work on. */
+/** Least memory: the working space, and some for tensors. */
 const LEAST_BYTES = 2 ** 24;
 
 /** The CPU in native code. */
@@ -67,7 +67,7 @@ export class NativeDevice implements Device {
   readonly #memory: NativeMemory;
   readonly #library: NativeLibrary;
   readonly #pool: ThreadPool | undefined;
-  /** Where arguments of calls are written. */
+  /** Memory of the arguments of calls. */
   readonly #numbers: Float64Array;
 
   /** Use {@link openNativeDevice}. */
@@ -135,7 +135,7 @@ export class NativeDevice implements Device {
 
   copyOutPastCaches(dst: Uint8Array, src: DevicePtr): void {
     this.#memory.requireInside(src, dst.byteLength);
-    if (dst.byteLength === 0) return; // which has no address
+    if (dst.byteLength === 0) return; // empty arrays have no address
     this.#copyPastCaches(this.#memory.addressOf(dst), src, dst.byteLength);
   }
 
@@ -148,7 +148,7 @@ export class NativeDevice implements Device {
     return 0;
   }
 
-  /** The memory, for a device that copies to it and from it on its own. */
+  /** The memory, for a device that copies to it and from it itself. */
   get memory(): NativeMemory {
     return this.#memory;
   }
@@ -159,7 +159,7 @@ export class NativeDevice implements Device {
     if (!this.#memory.isMapped) return;
     this.offload.dispose();
     this.#memory.unmap();
-    if (this.name === POOL_NAME) return; // it has the library and the threads of the device beside it
+    if (this.name === POOL_NAME) return; // it uses the library and threads of the device beside it
     this.#pool?.dispose();
     this.#library.close();
   }
@@ -205,7 +205,7 @@ function portableMath(memory: NativeMemory, { others }: NativeLibrary, numbers: 
   };
 }
 
-/** Addresses that a process can have on any processor: a larger number cannot be passed to the system. */
+/** Largest address of a process on any processor: larger numbers cannot be passed to the system. */
 const MOST_BYTES = 2 ** 52;
 
 function mapMemory(posix: Posix, byteLength: number): NativeMemory {
@@ -226,8 +226,8 @@ function mapMemory(posix: Posix, byteLength: number): NativeMemory {
  * Opens the CPU with native kernels.
  *
  * @throws {ArgumentError} if the memory's size or the number of threads is out of range
- * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file, or a thread cannot be started,
- * or the system does not lend the addresses
+ * @throws {UnsupportedError} if there is no library file for this processor or system, a thread cannot be started, or the system
+ * refuses the mapping
  * @throws {FileError} if the library cannot be read, or is not this version's
  * @throws {LibraryNotFoundError} if it cannot be opened
  */

@@ -1,5 +1,5 @@
 /**
- * The Worker of a helper: opens the library that its pool's kernels come from and stays within it until the pool ends.
+ * The Worker of a helper: opens the library of its pool's kernels, and stays in a call of it until the pool ends.
  *
  * @module
  */
@@ -8,7 +8,6 @@ import { openProvider } from "../../ffi/mod.ts";
 import { givenData } from "../../runtime/background_worker.ts";
 import { HELPER } from "./library.ts";
 
-/** What a helper is given. */
 export interface HelperData {
   /** The library's file. */
   readonly path: string;

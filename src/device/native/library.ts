@@ -1,6 +1,6 @@
 /**
- * The kernels as a native library: which one this processor runs, and its functions. Each takes one address, that of the working
- * space in which its arguments lie; see `wasm/src/workspace.rs`.
+ * The kernels as a native library: the choice for this processor, and its functions. Each takes one address, that of the working
+ * space with its arguments; see `wasm/src/workspace.rs`.
  *
  * Permissions on Deno: `--allow-ffi`, and `--allow-read` of the library.
  *
@@ -26,7 +26,10 @@ function ofSpace<R extends ResultType>(result: R): OfSpace<R> {
   return { args: ["address"], result, check: "none" };
 }
 
-/** Functions that are no kernels: where areas lie, a copy from anywhere, functions of numbers, and, by the address of a pool, those of threads. */
+/**
+ * Functions that are not kernels: addresses of areas, a copy from any address, functions of numbers, and functions of threads,
+ * which take a pool's address.
+ */
 type Others =
   & { readonly [N in "heap_base" | "list_area" | "pool_bytes" | "pool_helpers"]: OfSpace<"usize"> }
   & { readonly [N in "copy_past_caches" | "pool_end"]: OfSpace<"void"> }
@@ -48,17 +51,16 @@ const OTHERS: Others = {
   portable_pow: ofSpace("f64"),
 };
 
-/** The function that a helper calls, and does not return from until its pool ends. */
+/** The function that a helper calls, which returns when its pool ends. */
 export const HELPER: { readonly pool_work: OfSpace<"void"> } = { pool_work: ofSpace("void") };
 
-/** An opened library. */
 export interface NativeLibrary {
   readonly level: NativeLevel;
   readonly path: string;
-  /** The library's kernels, by the names of exports. */
+  /** The library's kernels, by name of the export. */
   readonly kernels: Symbols<Readonly<Record<string, OfSpace<"void">>>>;
   readonly others: Symbols<Others>;
-  /** Unloads it; its functions must not be called after that. */
+  /** Closes the library; its functions must not be called after. */
   close(): void;
 }
 
@@ -73,8 +75,8 @@ export const LEVEL_NAMES: Readonly<Record<NativeLevel, string>> = {
 /**
  * Opens the library for this processor.
  *
- * @param asked the level; by default the best one that the processor has
- * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file
+ * @param asked the level; by default the best that the processor has
+ * @throws {UnsupportedError} if there is no library file for this processor or system
  * @throws {FileError} if it cannot be read, or is not this version's
  * @throws {LibraryNotFoundError} if it cannot be opened
  */

@@ -1,8 +1,8 @@
 /**
- * A rank's memory as an ordinary mapping, whose addresses are native ones. Pages cost nothing until they are touched. The host
- * reads and writes it through views of a fixed size, as no runtime has a view of all of it.
+ * A rank's memory as a mapping with native addresses. Pages cost nothing until they are touched. The host reads and writes it
+ * through views of a fixed size, as no runtime has a view of all of it.
  *
- * Invariant: nothing is read or written outside the mapping, nor after it is gone: a wrong address is an error.
+ * Invariant: nothing is read or written outside the mapping, nor after it was unmapped: a wrong address is an error.
  *
  * @module
  */
@@ -11,10 +11,8 @@ import type { Posix } from "../../ffi/posix.ts";
 import type { NativeAddress } from "../../ffi/types.ts";
 import type { DevicePtr } from "../device.ts";
 
-/** Bytes of a view. */
 const VIEW_BYTES = 2 ** 30;
 
-/** The mapping. */
 export class NativeMemory {
   /** First address. */
   readonly begin: number;
@@ -22,12 +20,12 @@ export class NativeMemory {
   readonly end: number;
   readonly #posix: Posix;
   readonly #base: NativeAddress;
-  /** Made when first needed: Deno collects garbage for each, as for so many bytes of its own. */
+  /** Made when first needed: Deno collects garbage for each view as for memory of that size. */
   readonly #views = new Map<number, Uint8Array>();
   #beforeUse: (() => void) | undefined;
   #isMapped = true;
 
-  /** @throws {NativeError} if the system has no room for so many addresses */
+  /** @throws {NativeError} if the system refuses the mapping */
   constructor(posix: Posix, byteLength: number) {
     this.#posix = posix;
     this.#base = posix.mapPrivate(byteLength);
@@ -40,39 +38,41 @@ export class NativeMemory {
     return new NativeMemory(this.#posix, this.end - this.begin);
   }
 
-  /** An address as functions of C take it. */
+  /** An address, as C functions take it. */
   address(ptr: number): NativeAddress {
     return this.#posix.provider.offset(this.#base, ptr - this.begin);
   }
 
-  /** The address of bytes of the host, outside the mapping, for as long as these are held. */
+  /** Address of host bytes outside the mapping, valid while these are held. */
   addressOf(bytes: Uint8Array): number {
     return this.#posix.provider.numberOf(this.#posix.provider.addressOf(bytes));
   }
 
-  /** Bytes that stay where they are: of what the device keeps for itself. */
+  /** A view that stays valid, for memory that the device keeps for itself. */
   viewOf(ptr: number, byteLength: number): ArrayBuffer {
     this.requireInside(ptr, byteLength);
     return this.#posix.provider.viewOf(this.address(ptr), byteLength);
   }
 
-  /** Calls `wait` before the CPU reads or writes any of it: another device may copy to it and from it on its own. */
+  /** Calls `wait` before the CPU reads or writes the memory, as another device may copy to it and from it. */
   waitBeforeUse(wait: () => void): void {
     this.#beforeUse = wait;
   }
 
-  /** Makes it ready for use. @throws {UseAfterDisposeError} if it was given back */
+  /**
+   * Checks that the memory is mapped, and waits for copies of other devices. @throws {UseAfterDisposeError} if it is not mapped
+   */
   requireMapped(): void {
     if (!this.#isMapped) throw new UseAfterDisposeError("Cannot use a CPU device after it was disposed");
     this.#beforeUse?.();
   }
 
-  /** Whether these bytes all lie in it. */
+  /** True if these bytes all lie in the mapping. */
   holds(ptr: number, byteLength: number): boolean {
     return ptr >= this.begin && ptr + byteLength <= this.end;
   }
 
-  /** @throws {InternalError} if these bytes do not all lie in it */
+  /** @throws {InternalError} if these bytes do not all lie in the mapping */
   requireInside(ptr: number, byteLength: number): void {
     this.requireMapped();
     if (this.holds(ptr, byteLength)) return;
@@ -101,12 +101,12 @@ export class NativeMemory {
     this.#posix.libc.symbols.memmove(this.address(dst), this.address(src), byteLength);
   }
 
-  /** Whether the memory is still mapped. */
+  /** True while the memory is mapped. */
   get isMapped(): boolean {
     return this.#isMapped;
   }
 
-  /** Gives all of it back; views of it must not be used any more. */
+  /** Unmaps the memory; views of it must not be used after. */
   unmap(): void {
     this.#isMapped = false;
     this.#views.clear();

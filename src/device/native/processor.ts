@@ -1,5 +1,5 @@
 /**
- * What the processor can do, as the system says: its flags name what the kernel saves registers for too.
+ * Features of the processor, as the system reports them: its flags also say which registers the kernel saves.
  *
  * @module
  */
@@ -7,17 +7,16 @@ import type { NativeLevel } from "../../../wasm/native.ts";
 import { NativeError } from "../../errors.ts";
 import type { Posix } from "../../ffi/posix.ts";
 
-/** A processor. */
 export interface Processor {
   readonly model: string | undefined;
   /** Flags as Linux names them. */
   readonly features: ReadonlySet<string>;
 }
 
-/** Levels of one architecture with their flags, best first; a level has those of the ones behind it too. */
+/** Levels of an architecture with their flags, best first; a level has the flags of all later ones too. */
 type Levels = readonly (readonly [level: NativeLevel, flags: readonly string[]])[];
 
-/** By the names of architectures. */
+/** Levels by architecture. */
 const LEVELS: Readonly<Record<string, Levels>> = {
   x64: [
     ["v4-bf16", ["avx512_bf16"]],
@@ -27,7 +26,7 @@ const LEVELS: Readonly<Record<string, Levels>> = {
   arm64: [["neon", ["asimd"]]],
 };
 
-/** This processor; undefined where the system does not tell. */
+/** This processor; undefined if the system does not report it. */
 export function readProcessor(posix: Posix): Processor | undefined {
   let bytes: Uint8Array | undefined;
   try {
@@ -41,7 +40,6 @@ export function readProcessor(posix: Posix): Processor | undefined {
   return { model: field("model name"), features: new Set((field("flags") ?? field("Features") ?? "").split(" ")) };
 }
 
-/** Flags that a processor lacks for a level. */
 export function lackingFor(level: NativeLevel, { features }: Processor): readonly string[] {
   return Object.values(LEVELS).flatMap((levels) => {
     const from = levels.findIndex(([name]) => name === level);
@@ -54,7 +52,7 @@ export function levelOf(processor: Processor): NativeLevel | undefined {
   return Object.values(LEVELS).flat().find(([level]) => lackingFor(level, processor).length === 0)?.[0];
 }
 
-/** The level of an architecture that asks for least; undefined where there is none. */
+/** The lowest level of an architecture; undefined if there is none. */
 export function leastLevel(arch: string): NativeLevel | undefined {
   return LEVELS[arch]?.at(-1)?.[0];
 }

@@ -1,7 +1,7 @@
 /**
- * Threads that share the work of a rank's kernels: Workers that call one function of the library and stay within it. They take
- * pieces of a call from a block of memory (`wasm/src/pool.rs`), so no call comes to TypeScript on any of them, and none to
- * another thread's JavaScript. The bits of a result do not depend on how many there are.
+ * Threads that share the work of a rank's kernels: Workers that call one function of the library and stay in it. They take pieces
+ * of a call from a block of memory (`wasm/src/pool.rs`), so calls involve no JavaScript of other threads. Results have the same
+ * bits for any number of threads.
  *
  * Permissions on Deno: `--allow-ffi`, and `--allow-read` of this package.
  *
@@ -17,21 +17,20 @@ import { countOf } from "../../words.ts";
 import type { HelperData } from "./helper.ts";
 import type { NativeLibrary } from "./library.ts";
 
-/** Most threads of a rank. */
+/** Largest number of threads of a rank. */
 const MAX_THREADS = 1024;
 
-/** Elements of work that a piece has at least: less is not worth the microsecond or two that a helper needs to take it up. */
+/** Least number of elements in a piece: less is not worth the one or two microseconds until a helper begins. */
 const LEAST_WORK = 8192;
 
-/** How long helpers may take to start, and how often it is looked whether they have. */
+/** Longest time until helpers have started, and interval of the checks. */
 const START_MS = 60_000;
 const POLL_MS = 1;
 
-/** The threads of a device. */
 export class ThreadPool {
-  /** How many share the work: the caller of kernels and its helpers. */
+  /** Number of threads that share the work: the caller of kernels and its helpers. */
   readonly threads: number;
-  /** Where it lies; calls are told by the last of their words of arguments. */
+  /** Address of the pool, which calls pass as the last word of their arguments. */
   readonly address: number;
   readonly #end: () => void;
   #isOver = false;
@@ -43,7 +42,7 @@ export class ThreadPool {
     this.#end = end;
   }
 
-  /** Lets the helpers go; no kernel may be called with it after that. */
+  /** Ends the helpers; no kernel may be called with the pool after. */
   dispose(): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -52,11 +51,11 @@ export class ThreadPool {
 }
 
 /**
- * Starts the threads that help one.
+ * Starts helpers.
  *
- * @param threads how many share the work, the caller included; of 1 there is no pool
- * @param leastWork elements that a piece of work has at least: fewer than by default in tests, where arrays are small
- * @throws {ArgumentError} if that is no number of threads
+ * @param threads number of threads that share the work, with the caller; for 1 there is no pool
+ * @param leastWork least number of elements in a piece; less than the default in tests, where arrays are small
+ * @throws {ArgumentError} if `threads` is out of range
  * @throws {UnsupportedError} if a helper cannot be started
  */
 export async function openThreads(
@@ -93,7 +92,7 @@ export async function openThreads(
       ...workers.map(({ ended }) => ended),
     ]);
   } catch (error) {
-    // The block stays mapped: a helper that comes too late sees there that it is not wanted.
+    // The block stays mapped: a helper that starts too late sees there that it must end.
     end();
     const reason = permissionRemedy(error) ?? (error instanceof Error ? error.message : String(error));
     throw new UnsupportedError(`Cannot start ${threads} threads: ${reason}. With threads 1, a rank has its own only`);

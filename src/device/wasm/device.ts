@@ -1,6 +1,6 @@
 /**
- * The CPU as a device of WASM: one WebAssembly.Memory of fixed size per rank, the kernels instantiated over it, and an allocator
- * behind the kernels' own data. Pages cost nothing until they are touched.
+ * The CPU as a device of WASM: one WebAssembly.Memory of fixed size for each rank, the kernels instantiated over it, and an
+ * allocator behind the kernels' own data. Pages cost nothing until they are touched.
  *
  * @module
  */
@@ -21,19 +21,18 @@ import { portableMath, wasmKernels } from "./kernels.ts";
 export interface WasmDeviceOptions {
   /** Size of the memory in bytes. @default 4 GiB, which is also the most */
   readonly memoryBytes?: number | undefined;
-  /** Which code computes. @default `wasm`, the same bits in every runtime */
+  /** The code that computes. @default `wasm`, the same bits in every runtime */
   readonly cpuMath?: "wasm" | "wasm-relaxed";
-  /** Why this device was taken and not another, for its log line. */
+  /** Reason why this device was chosen, for its log line. */
   readonly why?: string;
   /** Threads that share the work of a kernel; WASM has one. @default 1 */
   readonly threads?: number | undefined;
-  /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
+  /** Reports faults of kernels late, as on devices where the host would have to wait: for tests. */
   readonly lateStatus?: boolean;
-  /** Gets every call of a kernel. */
+  /** Records every call of a kernel. */
   readonly trace?: Trace | undefined;
 }
 
-/** What a device is made of. */
 type WasmParts = Pick<
   WasmDevice,
   "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload" | "trace"
@@ -48,7 +47,6 @@ interface MathNames {
 const PAGE_BYTES = 65536;
 const MAX_PAGES = 65536;
 
-/** The CPU. */
 export class WasmDevice implements Device {
   readonly name: string;
   readonly memory: WebAssembly.Memory;
@@ -124,7 +122,7 @@ function wasmMemory(pages: number, found: string): WebAssembly.Memory {
  * Opens the CPU with WASM kernels.
  *
  * @throws {ArgumentError} if the memory's size is out of range
- * @throws {UnsupportedError} if more than one thread is asked of WASM, or the runtime gets no such memory
+ * @throws {UnsupportedError} if WASM is asked for several threads, or the runtime cannot allocate the memory
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
   const {
@@ -160,7 +158,7 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
       kernels: wasmKernels(module, memory, ptr),
       math: portableMath(module),
       status: new DeviceStatus(ptr, lateStatus, { read: () => record, clear: () => record.setUint32(0, 0, true) }),
-      // Nothing of a pool is offloaded further.
+      // A pool offloads nothing itself.
       offload: new OffloadPool(() =>
         new WasmDevice(instantiate(POOL_NAME, compiled), { name: cpuMath, detail: `${detail} in host memory` })
       ),

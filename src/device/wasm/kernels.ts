@@ -11,15 +11,15 @@ import { type Kernels, makeKernels } from "../kernels/table.ts";
 /**
  * The kernels of a CPU device.
  *
- * @param memory the memory that the module was instantiated over; its size must never change
- * @param status where the status record lies
+ * @param memory the memory over which the module was instantiated; its size must never change
+ * @param status address of the status record
  */
 export function wasmKernels(module: KernelModule, memory: WebAssembly.Memory, status: DevicePtr): Kernels {
   const words = new Int32Array(memory.buffer, module.listArea, LIST_WORDS);
   const area: ListArea = { words, address: module.listArea, addressWords: 1 };
   return makeKernels((name, entry) => {
     const call = module.function(exportName(name));
-    // The numbers are kept between calls: one ends before the next begins.
+    // The numbers are reused: a call ends before the next begins.
     const numbers = new Array<number>(numbersOf(entry)).fill(0);
     const pack = packer(name, entry, status, area, numbers);
     return (args) => {

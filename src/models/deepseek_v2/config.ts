@@ -11,14 +11,14 @@ import { LATENT_KEYS, type LatentConfig, resolveLatent } from "../latent_config.
 import { parseRawConfig } from "../raw_config.ts";
 import { ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface DeepseekV2Config extends LatentConfig {
   /** Layers before the first that has a mixture. */
   readonly firstSparse: number;
   readonly mlpBias: boolean;
   /** Groups of experts of which only some are candidates. */
   readonly groups: RouterOptions["groups"];
-  /** What the weights of experts are multiplied by. */
+  /** Factor of the experts' weights. */
   readonly routedScale: number;
 }
 

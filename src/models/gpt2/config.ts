@@ -17,14 +17,14 @@ import {
 } from "../decoder_config.ts";
 import { parseRawConfig } from "../raw_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Gpt2Config extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly layerNormEps: number;
   /** Factors on q·k, by layer. */
   readonly scales: readonly number[];
-  /** How weights begin that lead back to the residual. */
+  /** Initialization of weights that lead back to the residual. */
   readonly outInit: Init;
   /** Probabilities that an element of what attention and feed-forward give, and of the embedding, becomes zero in training. */
   readonly residDropout: number;

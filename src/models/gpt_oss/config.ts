@@ -19,16 +19,16 @@ import { MIXTURE_KEYS, type MixtureConfig, resolveMixture } from "../mixture_con
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface GptOssConfig extends DecoderConfig, MixtureConfig {
   /** Width of each expert. */
   readonly intermediateSize: number;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
   readonly attentionBias: boolean;
-  /** How gates and ups are clamped. */
+  /** Clamping of gates and ups. */
   readonly activation: ClampedSwigluAttrs;
-  /** How far the tokens of each layer see. */
+  /** Attention window of each layer. */
   readonly windows: readonly (number | undefined)[];
 }
 
@@ -49,7 +49,7 @@ const schema = z.looseObject({
   layer_types: z.array(z.string()).nullish(),
 });
 
-/** What positions are scaled by where the config says nothing. */
+/** Default scaling of positions. */
 const DEFAULT_ROPE = {
   rope_type: "yarn",
   factor: 32,

@@ -16,7 +16,7 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Lfm2Config extends DecoderConfig {
   readonly intermediateSize: number;
   readonly normEps: number;

@@ -17,7 +17,7 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface LlamaConfig extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;

@@ -17,13 +17,13 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface MistralConfig extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
-  /** How far the tokens of all layers see. */
+  /** Attention window of all layers. */
   readonly window: number | undefined;
 }
 

@@ -21,7 +21,7 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRotations, ROPE_KEYS, type Rotations } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface ModernBertDecoderConfig extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;
@@ -31,9 +31,9 @@ export interface ModernBertDecoderConfig extends DecoderConfig {
   readonly attentionBias: boolean;
   readonly mlpBias: boolean;
   readonly layerTypes: readonly (keyof Rotations)[];
-  /** How far the tokens of each layer see. */
+  /** Attention window of each layer. */
   readonly windows: readonly (number | undefined)[];
-  /** How weights begin that lead back to the residual. */
+  /** Initialization of weights that lead back to the residual. */
   readonly outInit: Init;
   /** Probabilities that an element of the embedding, or inside a feed-forward, becomes zero in training. */
   readonly embedDropout: number;

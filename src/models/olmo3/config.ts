@@ -18,7 +18,7 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRotations, ROPE_KEYS, type Rotations } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Olmo3Config extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;
@@ -26,7 +26,7 @@ export interface Olmo3Config extends DecoderConfig {
   readonly rotations: Rotations;
   readonly attentionBias: boolean;
   readonly layerTypes: readonly (keyof Rotations)[];
-  /** How far the tokens of each layer see. */
+  /** Attention window of each layer. */
   readonly windows: readonly (number | undefined)[];
 }
 

@@ -18,13 +18,13 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface PhiConfig extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly layerNormEps: number;
   readonly rope: RotaryOptions;
-  /** Whether queries and keys of each head have a norm. */
+  /** True if queries and keys of each head have a norm. */
   readonly qkLayernorm: boolean;
   /** Probabilities that an element of what attention and feed-forward give, and of the embedding, becomes zero in training. */
   readonly residDropout: number;

@@ -18,13 +18,13 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Phi3Config extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
-  /** How far the tokens of all layers see. */
+  /** Attention window of all layers. */
   readonly window: number | undefined;
   /** Probability that an element of what attention and feed-forward give becomes zero in training. `embd_pdrop` does nothing, as there. */
   readonly residDropout: number;

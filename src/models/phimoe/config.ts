@@ -19,7 +19,7 @@ import { MIXTURE_KEYS, type MixtureConfig, noise, resolveMixture } from "../mixt
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface PhimoeConfig extends DecoderConfig, MixtureConfig {
   /** Width of each expert. */
   readonly intermediateSize: number;
@@ -28,9 +28,9 @@ export interface PhimoeConfig extends DecoderConfig, MixtureConfig {
   readonly rope: RotaryOptions;
   readonly attentionBias: boolean;
   readonly headBias: boolean;
-  /** How far the tokens of all layers see. */
+  /** Attention window of all layers. */
   readonly window: number | undefined;
-  /** How far behind the best an expert may be. */
+  /** Largest distance of an expert from the best. */
   readonly jitter: number;
   readonly jitters: readonly number[];
 }

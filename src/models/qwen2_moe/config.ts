@@ -20,7 +20,7 @@ import { MIXTURE_KEYS, type MixtureConfig, resolveMixture, SPARSE_KEYS, sparseLa
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Qwen2MoeConfig extends DecoderConfig, MixtureConfig {
   /** Width of layers without a mixture. */
   readonly intermediateSize: number;
@@ -28,15 +28,15 @@ export interface Qwen2MoeConfig extends DecoderConfig, MixtureConfig {
   readonly moeIntermediateSize: number;
   /** Width of the expert that all tokens go to. */
   readonly sharedIntermediateSize: number;
-  /** Which layers have a mixture. */
+  /** For each layer, true if it has a mixture. */
   readonly sparse: readonly boolean[];
-  /** Whether the weights of a token are divided by their sum. */
+  /** True if the weights of a token are divided by their sum. */
   readonly normalize: boolean;
   readonly activation: Activation;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
   readonly qkvBias: boolean;
-  /** How far the tokens of each layer see. */
+  /** Attention window of each layer. */
   readonly windows: readonly (number | undefined)[];
 }
 

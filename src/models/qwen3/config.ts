@@ -19,14 +19,14 @@ import {
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Qwen3Config extends DecoderConfig {
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
   readonly attentionBias: boolean;
-  /** How far the tokens of each layer see. */
+  /** Attention window of each layer. */
   readonly windows: readonly (number | undefined)[];
 }
 

@@ -9,7 +9,7 @@ import { HYBRID_KEYS, type HybridConfig, resolveHybrid } from "../hybrid.ts";
 import { parseRawConfig } from "../raw_config.ts";
 import { ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Qwen35Config extends HybridConfig {
   readonly intermediateSize: number;
 }

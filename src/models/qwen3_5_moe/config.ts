@@ -10,7 +10,7 @@ import { MIXTURE_KEYS, type MixtureConfig, resolveMixture } from "../mixture_con
 import { parseRawConfig } from "../raw_config.ts";
 import { ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Qwen35MoeConfig extends HybridConfig, MixtureConfig {
   /** Width of each expert. */
   readonly moeIntermediateSize: number;

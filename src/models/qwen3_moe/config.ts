@@ -18,21 +18,21 @@ import { MIXTURE_KEYS, type MixtureConfig, resolveMixture, SPARSE_KEYS, sparseLa
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Qwen3MoeConfig extends DecoderConfig, MixtureConfig {
   /** Width of layers without a mixture. */
   readonly intermediateSize: number;
   /** Width of each expert. */
   readonly moeIntermediateSize: number;
-  /** Which layers have a mixture. */
+  /** For each layer, true if it has a mixture. */
   readonly sparse: readonly boolean[];
-  /** Whether the weights of a token are divided by their sum. */
+  /** True if the weights of a token are divided by their sum. */
   readonly normalize: boolean;
   readonly activation: Activation;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
   readonly attentionBias: boolean;
-  /** How far the tokens of all layers see. */
+  /** Attention window of all layers. */
   readonly window: number | undefined;
 }
 

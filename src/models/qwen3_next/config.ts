@@ -10,7 +10,7 @@ import { MIXTURE_KEYS, type MixtureConfig, resolveMixture, SPARSE_KEYS, sparseLa
 import { parseRawConfig } from "../raw_config.ts";
 import { ROPE_KEYS } from "../rope_config.ts";
 
-/** Everything that decides what the model computes. */
+/** Resolved configuration of the model. */
 export interface Qwen3NextConfig extends HybridConfig, MixtureConfig {
   /** Width of layers without a mixture. */
   readonly intermediateSize: number;
@@ -18,9 +18,9 @@ export interface Qwen3NextConfig extends HybridConfig, MixtureConfig {
   readonly moeIntermediateSize: number;
   /** Width of the expert that all tokens go to. */
   readonly sharedIntermediateSize: number;
-  /** Which layers have a mixture. */
+  /** For each layer, true if it has a mixture. */
   readonly sparse: readonly boolean[];
-  /** Whether the weights of a token are divided by their sum. */
+  /** True if the weights of a token are divided by their sum. */
   readonly normalize: boolean;
 }
 

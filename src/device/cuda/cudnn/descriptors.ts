@@ -1,5 +1,5 @@
 /**
- * Descriptors of cuDNN: each is made with its attributes, finalized, and kept until all are given up together.
+ * Descriptors of cuDNN: each is made with its attributes, finalized, and kept until all are freed together.
  *
  * @module
  */
@@ -8,12 +8,9 @@ import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import type { Cudnn } from "./version.ts";
 
 type Constants = typeof CUDNN_CONSTANTS;
-/** Name of an attribute. */
 export type AttributeName = keyof Constants & `CUDNN_ATTR_${string}`;
-/** What a descriptor describes. */
 export type DescriptorKind = keyof Constants & `CUDNN_BACKEND_${string}`;
 
-/** Value of an attribute, by its type. */
 export type AttributeValue =
   | { readonly integers: readonly number[] }
   | { readonly flag: boolean }
@@ -28,7 +25,6 @@ export type AttributeValue =
 /** Attributes of a descriptor, which are set in this order. */
 export type Attributes = readonly (readonly [name: AttributeName, value: AttributeValue])[];
 
-/** The descriptors of one card. */
 export class Descriptors implements Disposable {
   readonly cudnn: Cudnn;
   readonly #made: NativeAddress[] = [];
@@ -38,9 +34,9 @@ export class Descriptors implements Disposable {
   }
 
   /**
-   * Makes a descriptor, which is kept.
+   * Makes a descriptor and keeps it.
    *
-   * @throws {NativeError} if cuDNN does not take it
+   * @throws {NativeError} if cuDNN refuses it
    */
   make(kind: DescriptorKind, attributes: Attributes): NativeAddress {
     const descriptor = this.#open(kind);
@@ -49,7 +45,7 @@ export class Descriptors implements Disposable {
     return descriptor;
   }
 
-  /** Makes a descriptor that is given up after `use`. */
+  /** Makes a descriptor that is freed after `use`. */
   lend(kind: DescriptorKind, attributes: Attributes, use: (descriptor: NativeAddress) => void): void {
     const descriptor = this.#open(kind);
     try {
@@ -60,21 +56,19 @@ export class Descriptors implements Disposable {
     }
   }
 
-  /** A number that a descriptor tells. */
   integerOf(descriptor: NativeAddress, name: AttributeName): number {
     const value = new BigInt64Array(1);
     this.#read(descriptor, name, CUDNN_CONSTANTS.CUDNN_TYPE_INT64, 1, value);
     return Number(value[0]);
   }
 
-  /** The numbers of a descriptor's notes. */
   notesOf(descriptor: NativeAddress, name: AttributeName): readonly number[] {
     const { CUDNN_NUMERICAL_NOTE_TYPE_COUNT: most, CUDNN_TYPE_NUMERICAL_NOTE } = CUDNN_CONSTANTS;
     const notes = new Int32Array(most);
     return [...notes.subarray(0, this.#read(descriptor, name, CUDNN_TYPE_NUMERICAL_NOTE, most, notes))];
   }
 
-  /** The descriptors that a descriptor tells, which are kept. */
+  /** Descriptors that are attributes of a descriptor; they are kept. */
   descriptorsOf(descriptor: NativeAddress, name: AttributeName, kind: DescriptorKind): readonly NativeAddress[] {
     const { CUDNN_TYPE_BACKEND_DESCRIPTOR: type } = CUDNN_CONSTANTS;
     const most = this.#read(descriptor, name, type, 0, null);

@@ -1,8 +1,8 @@
 /**
  * Attention as cuDNN describes it: one operation for the forward and one for the backward, with the causal mask as a graph of
- * scores inside it; and the plan by which a card computes it.
+ * scores inside it, and the plan by which a card computes it.
  *
- * Tensors have the dims [batch, heads, sequence, dims of a head] whatever their order in memory, which strides say.
+ * Tensors have the dims [batch, heads, sequence, dims of a head] in any order in memory, which strides give.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { CUDNN_CONSTANTS } from "../../../ffi/bindings/cudnn.ts";
 import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import type { Attributes, AttributeValue, Descriptors } from "./descriptors.ts";
 
-/** What tells attentions apart for which other plans are needed. */
+/** Properties of attentions that need different plans. */
 export interface SdpaShape {
   readonly direction: "forward" | "backward";
   readonly dtype: DType;
@@ -26,13 +26,13 @@ export interface SdpaShape {
   readonly strideQ: number;
   readonly strideK: number;
   readonly strideV: number;
-  /** Whether query i sees keys j <= i + seqK - seqQ only. */
+  /** True if query i sees keys j <= i + seqK - seqQ only. */
   readonly causal: boolean;
 }
 
 /**
- * The unique ids of tensors. `scale`, `hidden` (the score of a key that is not seen) and lengths are scalars in memory of the
- * host; `scores` and `seen` are in nobody's.
+ * Unique ids of tensors. `scale`, `hidden` (the score of a hidden key) and lengths are scalars in host memory; `scores` and
+ * `seen` have no memory.
  */
 const UIDS = {
   q: 1,
@@ -51,10 +51,9 @@ const UIDS = {
   scores: 14,
   seen: 15,
 } as const;
-/** Name of a tensor that a plan is given. */
 export type TensorName = Exclude<keyof typeof UIDS, "scores" | "seen">;
 
-/** Bytes at multiples of which tensors begin. */
+/** Alignment of tensors in bytes. */
 export const ALIGNMENT = 16;
 
 /** The unique id of a tensor. */
@@ -62,20 +61,20 @@ export function uidOf(name: keyof typeof UIDS): number {
   return UIDS[name];
 }
 
-/** Which card a plan is for: that of a handle, or one that is described, for plans that are made where there is none. */
+/** The card of a plan: a handle's, or a described one, for plans that are made without a card. */
 export type PlanTarget =
   | { readonly handle: Handle<"cudnnHandle_t"> }
   | { readonly properties: NativeAddress };
 
-/** How a card computes an attention. */
+/** A card's plan for an attention. */
 export interface SdpaPlan {
   readonly plan: NativeAddress;
   readonly workspaceBytes: number;
-  /** What it is given when it runs. */
+  /** Tensors that it takes at each launch. */
   readonly tensors: readonly TensorName[];
 }
 
-/** What a variant pack binds: an address to each tensor's unique id, and memory to work in. */
+/** Makes a variant pack: the addresses of tensors by unique id, and a workspace. */
 export function packOf(
   uids: readonly number[],
   addresses: readonly number[],
@@ -88,14 +87,14 @@ export function packOf(
   ];
 }
 
-/** First of the statuses by which cuDNN says that it does not support something, and of those after them. */
+/** First of the statuses that mean "not supported", and the first after these. */
 const [NOT_SUPPORTED, AFTER_NOT_SUPPORTED] = [3000, 4000];
 
 /**
  * Makes the plan of an attention.
  *
- * @returns the plan, or why cuDNN has none, in its own words where it says so
- * @throws {NativeError} if cuDNN fails otherwise
+ * @returns the plan, or the reason why cuDNN has none, in its own words if it gives some
+ * @throws {NativeError} if cuDNN fails in another way
  */
 export function makePlan(descriptors: Descriptors, shape: SdpaShape, target: PlanTarget): SdpaPlan | string {
   try {
@@ -113,7 +112,7 @@ export function makePlan(descriptors: Descriptors, shape: SdpaShape, target: Pla
   }
 }
 
-/** The first plan that can be made. It is one that cuDNN's heuristics propose, and gives the same bits each time; or why there is none. */
+/** The first plan of cuDNN's heuristics that can be made and gives the same bits each time; or the reason why there is none. */
 function planOf(
   descriptors: Descriptors,
   graph: NativeAddress,
@@ -155,7 +154,7 @@ function deviceOf(
   return "properties" in target ? [[name, { descriptors: [target.properties] }]] : [];
 }
 
-/** Whether an engine says nothing of results that differ from run to run. */
+/** True if an engine has no note of non-deterministic results. */
 function givesSameBits(descriptors: Descriptors, config: NativeAddress): boolean {
   const [engine] = descriptors.descriptorsOf(config, "CUDNN_ATTR_ENGINECFG_ENGINE", "CUDNN_BACKEND_ENGINE_DESCRIPTOR");
   if (engine === undefined) return false;
@@ -163,7 +162,7 @@ function givesSameBits(descriptors: Descriptors, config: NativeAddress): boolean
   return !notes.includes(CUDNN_CONSTANTS.CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
 }
 
-/** The operation, and the tensors that it is given. */
+/** The operation, and the tensors that it takes. */
 function describeSdpa(
   descriptors: Descriptors,
   shape: SdpaShape,
@@ -174,7 +173,7 @@ function describeSdpa(
     tensors.push(name);
     return { descriptors: [tensor(descriptors, name, attributes)] };
   };
-  /** Numbers of 2 bytes, dims of a head last; `row` from a token to the next. */
+  /** A tensor of 2-byte floats, with the dims of a head last; `row` is the stride from a token to the next. */
   const rows = (name: TensorName, seq: number, count: number, width: number, row = count * width): AttributeValue =>
     given(name, [
       ["CUDNN_ATTR_TENSOR_DATA_TYPE", { dataType: dtype === bfloat16 ? "CUDNN_DATA_BFLOAT16" : "CUDNN_DATA_HALF" }],
@@ -239,7 +238,7 @@ function describeSdpa(
   return { operation, tensors };
 }
 
-/** The graph that puts `hidden` in the place of scores of keys that a query does not see. */
+/** The graph that replaces the scores of hidden keys by `hidden`. */
 function causalMask(
   descriptors: Descriptors,
   { batch, heads, seqQ, seqK }: SdpaShape,

@@ -1,6 +1,6 @@
 /**
- * Which cuDNN there is, and whether it is new enough: plans for both directions of attention as one operation came with
- * 9.28, whatever its headers declared before.
+ * The version of cuDNN, and a check that it is new enough: plans for attention as one operation, in both directions, came with
+ * 9.28, although older headers declare them.
  *
  * @module
  */
@@ -19,7 +19,7 @@ export function cudnnVersion({ symbols }: Cudnn): string {
   return [Math.floor(version / 10_000), Math.floor(version / 100) % 100, version % 100].join(".");
 }
 
-/** Why it cannot be used and what to do about it; undefined where it can. */
+/** Reason why this cuDNN cannot be used, with the remedy; undefined if it can. */
 export function cudnnObstacle(cudnn: Cudnn): string | undefined {
   const [major = NaN, minor = NaN] = `${CUDNN.oldest}`.split(".").map(Number);
   if (cudnn.symbols.cudnnGetVersion() >= major * 10_000 + minor * 100) return undefined;

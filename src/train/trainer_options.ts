@@ -1,0 +1,49 @@
+/**
+ * Inputs of a training besides its configuration, and its result.
+ *
+ * @module
+ */
+import type { Logger } from "../runtime/log.ts";
+import type { StopSignal } from "../runtime/signals.ts";
+import type { StepMetrics } from "./metrics.ts";
+import type { ProgressOutput } from "./progress.ts";
+import type { StepContext } from "./step.ts";
+
+/** Inputs of a training besides its configuration. */
+export interface TrainerOptions {
+  /** The model to train from scratch, as a Hugging Face config. @default the one in `config.model` */
+  readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
+  /** Receives notices for the user. */
+  readonly log: Logger;
+  /** Shows the steps. */
+  readonly output: ProgressOutput;
+  /**
+   * Called on every rank after each step, and awaited: for own metrics, an evaluation, changed weights. If it returns
+   * `"stop"` on any rank, all ranks save a checkpoint and stop after this step, as after a signal.
+   */
+  readonly onStep?:
+    | ((metrics: StepMetrics, context: StepContext) => void | "stop" | Promise<void | "stop">)
+    | undefined;
+}
+
+/** Result of a training. */
+export interface TrainResult {
+  /** Number of steps taken, with those before a resume. */
+  readonly step: number;
+  /** The last step's loss; NaN if none was taken. */
+  readonly loss: number;
+  /** The finished model; `undefined` if the training stopped before its last step. */
+  readonly finished: FinishedModel | undefined;
+  /** The signal that stopped the training. */
+  readonly signal: StopSignal | undefined;
+  /** True for the rank that prints for all. */
+  readonly isMain: boolean;
+}
+
+/** Files and text made from the trained model. */
+export interface FinishedModel {
+  /** Hugging Face folder of the model. */
+  readonly folder: string;
+  /** A prompt, continued by the trained model; undefined if `sampleTokens` is 0. */
+  readonly sample: string | undefined;
+}
