@@ -20,6 +20,7 @@ export { launch, type LaunchOptions, type LogValues, type Run } from "./src/trai
 export type { SamplePart } from "./src/train/axes.ts";
 export { openModel, type OpenModelOptions } from "./src/train/open_model.ts";
 export { TextData, textData, type TextDataOptions } from "./src/train/text_data.ts";
+export type { LossPart } from "./src/data/chat/encode_row.ts";
 export { CausalLm, type CausalLmInputs, type ModelParts } from "./src/models/causal_lm.ts";
 export type { Batch } from "./src/data/loader.ts";
 export { fullyShard } from "./src/fsdp/fully_shard.ts";

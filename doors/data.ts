@@ -14,6 +14,7 @@ export {
   tokensInMemory,
   type TokenStream,
 } from "../src/data/packing.ts";
+export type { SampleStream, TokenSample } from "../src/data/samples/sample.ts";
 export type { SkippedFiles } from "../src/data/find_files.ts";
 export { type TrainedTokenizer, trainTokenizer } from "../src/data/train_tokenizer.ts";
 export { BYTE_TOKENIZER, loadTokenizer, type LoadTokenizerOptions, type Tokenizer } from "../src/data/tokenizer.ts";

@@ -23,7 +23,7 @@ export function installInto(folder: string, tarball: string): void {
   const modules = `${folder}/node_modules`;
   mkdirSync(`${modules}/fullyshard`, { recursive: true });
   execFileSync("tar", ["-xzf", tarball, "--strip-components=1", "-C", `${modules}/fullyshard`]);
-  for (const name of ["zod", "yaml"]) symlinkSync(`${ROOT}node_modules/${name}`, `${modules}/${name}`);
+  for (const name of ["zod", "yaml", "@huggingface"]) symlinkSync(`${ROOT}node_modules/${name}`, `${modules}/${name}`);
   mkdirSync(`${modules}/.bin`);
   symlinkSync("../fullyshard/bin/fullyshard.mjs", `${modules}/.bin/fullyshard`);
 }

@@ -40,7 +40,7 @@ function help(): string {
     const meaning = wrapWords(ENV[name].meaning, terminal("stdout").columns() - column);
     return meaning.map((text, line) => `  ${(line === 0 ? name : "").padEnd(column - 2)}${text}`);
   });
-  const list = Object.entries(commands).map(([name, { does }]) => `  ${name.padEnd(9)}  ${does}`);
+  const list = Object.entries(commands).map(([name, { does }]) => `  ${name.padEnd(12)}  ${does}`);
   return [usage(list.join("\n")), ...lines].join("\n");
 }
 
@@ -84,6 +84,10 @@ const commands: Readonly<Record<string, Command>> = {
   inspect: {
     does: "tell what a checkpoint holds, and whether it is whole",
     run: async (argv) => await (await import("./inspect.ts")).inspect(argv),
+  },
+  "inspect-data": {
+    does: "show rows of chats as they are trained on, by token",
+    run: async (argv) => await (await import("./inspect_data.ts")).inspectData(argv),
   },
   diff: {
     does: "compare two checkpoints, tensor by tensor",

@@ -11,6 +11,7 @@ import { sha256 } from "../runtime/checksum.ts";
 import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
 import { findFiles, type SkippedFiles } from "./find_files.ts";
 import { isJsonLines } from "./formats.ts";
+import { decodeUtf8, notUtf8 } from "./rows/utf8.ts";
 
 /** One document. */
 export interface TextDocument {
@@ -199,33 +200,7 @@ function tooLong(refuse: Refuse, where: string, byteLength: number): ConfigError
 
 /** UTF-8 text without a byte order mark. */
 function decodeText(bytes: Uint8Array, where: string, refuse: Refuse): string {
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch (cause) {
-    if (!(cause instanceof TypeError)) throw cause;
-    const at = validLength(bytes);
-    const byte = bytes[at];
-    const remedy = "; text of another encoding is converted by, e.g., 'iconv -f LATIN1 -t UTF-8'";
-    const got = byte === undefined
-      ? `the end inside a character at byte ${at}`
-      : `byte 0x${byte.toString(16).padStart(2, "0")} at byte ${at}${remedy}`;
-    throw refuse(where, "UTF-8 text", got);
-  }
-}
-
-/** Bytes of whole valid characters before the first that are not: by halving, as validity of a prefix is monotonic. */
-function validLength(bytes: Uint8Array): number {
-  let valid = 0;
-  let invalid = bytes.length + 1;
-  while (invalid - valid > 1) {
-    const middle = Math.floor((valid + invalid) / 2);
-    try {
-      new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(0, middle), { stream: true });
-      valid = middle;
-    } catch {
-      invalid = middle;
-    }
-  }
-  // The byte that broke a character is `valid`; report that one, or the end if the character was cut off.
-  return valid;
+  const decoded = decodeUtf8(bytes);
+  if ("text" in decoded) return decoded.text;
+  throw refuse(where, "UTF-8 text", notUtf8(decoded));
 }

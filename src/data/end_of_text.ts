@@ -112,7 +112,8 @@ function idOf(token: string, { vocab }: TokenizerPipeline, of: string, what: str
   throw new CheckpointError(file, `${what} must be in the vocabulary of ${of}, got ${brief(token)}`);
 }
 
-async function readJson(file: string): Promise<JsonObject> {
+/** The object of an optional file of a tokenizer's folder; empty if it is not there. @throws {CheckpointError} if it is damaged */
+export async function readJson(file: string): Promise<JsonObject> {
   if (pathKind(file) === "none") return {};
   return parseJsonObject(await readBytes(file), { file, what: "file", maxDepth: TOKENIZER_DEPTH });
 }

@@ -45,6 +45,8 @@ export interface FindOptions {
   readonly field?: string | undefined;
   /** What errors call the list of paths. @default `data` */
   readonly name?: string | undefined;
+  /** Whether a file may be of a format that is else not read. @default none may */
+  readonly takes?: ((file: string, format: string) => boolean) | undefined;
 }
 
 /** What is skipped while files are found. */
@@ -60,7 +62,10 @@ type Skipping = { readonly [Kind in Exclude<keyof SkippedFiles, "formats">]: Set
  * @throws {ConfigError} naming every input that matches no file, and every file that is of a format which is not read
  * @throws {FileError} if a file that is named cannot be read
  */
-export function findFiles(inputs: readonly string[], { field = "text", name = "data" }: FindOptions = {}): FoundFiles {
+export function findFiles(
+  inputs: readonly string[],
+  { field = "text", name = "data", takes = () => false }: FindOptions = {},
+): FoundFiles {
   const found = new Set<string>();
   const skipped: Skipping = {
     binary: new Set(),
@@ -78,14 +83,14 @@ export function findFiles(inputs: readonly string[], { field = "text", name = "d
     // A file may be named like a pattern, so what lies there counts first.
     if (input !== "" && entryKind(input) === "file") {
       const format = formatOfFile(input, field);
-      if (format !== undefined) {
+      if (format !== undefined && !takes(input, format.name)) {
         const expected = "UTF-8 text, or one JSON object a line in a .jsonl file";
         problems.push({ path: name, where: input, expected, got: `${format.name}; ${format.remedy}` });
       }
       found.add(input);
       continue;
     }
-    const files = expand(input, skipped).filter((file) => isText(file, field, skipped));
+    const files = expand(input, skipped).filter((file) => isText(file, field, skipped, takes));
     if (files.length === 0) empty.push(input);
     for (const file of files) found.add(file);
   }
@@ -155,7 +160,12 @@ function headOf(reader: ReturnType<typeof openReadable>): Uint8Array {
 }
 
 /** Whether a file begins with UTF-8 text without zero bytes, which no text has, and of no other format. Skips it otherwise. */
-function isText(file: string, field: string, skipped: Skipping): boolean {
+function isText(
+  file: string,
+  field: string,
+  skipped: Skipping,
+  takes: (file: string, format: string) => boolean,
+): boolean {
   let head;
   let isAll;
   try {
@@ -167,6 +177,7 @@ function isText(file: string, field: string, skipped: Skipping): boolean {
     return false;
   }
   const format = formatOf(file, head, isAll, field);
+  if (format !== undefined && takes(file, format.name)) return true;
   if (format !== undefined) skipped.formats.set(file, format.name);
   else if (!isUtf8(head)) skipped.binary.add(file);
   return format === undefined && !skipped.binary.has(file);

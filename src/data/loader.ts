@@ -9,7 +9,9 @@
  */
 import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import type { RandomSource } from "../random.ts";
+import { type BatchSource, batchSource } from "./batch_source.ts";
 import type { TokenStream } from "./packing.ts";
+import type { SampleStream } from "./samples/sample.ts";
 import { type BatchSplit, microBatchSize, Sampler } from "./sampler.ts";
 
 /** What a rank runs forward and backward at once. */
@@ -53,8 +55,12 @@ export interface LoaderState {
 
 /** What a {@link DataLoader} reads, and its part. */
 export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLength" | "seed"> {
-  /** The packed tokens; left open. */
-  readonly tokens: TokenStream;
+  /** The packed tokens, of which samples are windows, or samples, of which each is a row; left open. */
+  readonly tokens: TokenStream | SampleStream;
+  /**
+   * Tokens that rows of samples are padded to. @default the longest sample of a micro-batch
+   */
+  readonly padTo?: number | undefined;
 }
 
 /** Gives the steps of one rank in order, without end. */
@@ -64,6 +70,7 @@ export class DataLoader {
   /** Samples of one micro-batch. */
   readonly batchSize: number;
   readonly #options: LoaderOptions;
+  readonly #source: BatchSource;
   readonly #sampler: Sampler;
   /** Samples consumed by the steps that were handed out. */
   #cursor = 0;
@@ -77,18 +84,13 @@ export class DataLoader {
    * @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample
    */
   constructor(options: LoaderOptions) {
-    const { tokens, sequenceLength, seed } = options;
+    const { tokens, sequenceLength, seed, padTo } = options;
     if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {
       throw new ArgumentError(`sequenceLength must be an integer from 1, got ${sequenceLength}`);
     }
     this.batchSize = microBatchSize(options);
-    this.numSamples = Math.floor((tokens.length - 1) / sequenceLength);
-    if (this.numSamples < 1) {
-      throw new ArgumentError(
-        `One sample of sequenceLength ${sequenceLength} takes ${sequenceLength + 1} tokens, ` +
-          `got ${tokens.length} in all: use more text or shorter samples`,
-      );
-    }
+    this.#source = batchSource(tokens, sequenceLength, padTo);
+    this.numSamples = this.#source.numSamples;
     this.#options = options;
     this.#sampler = new Sampler(this.numSamples, seed);
   }
@@ -125,14 +127,13 @@ export class DataLoader {
    * place that training is at. Ranks may get unequal numbers of batches.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
-    const { tokens, sequenceLength, rank, worldSize } = this.#options;
+    const { rank, worldSize } = this.#options;
     const { batchSize, numSamples } = this;
     for (let first = rank * batchSize; first < numSamples; first += worldSize * batchSize) {
       const samples = Array.from({ length: Math.min(batchSize, numSamples - first) }, (_, i) => first + i);
-      yield { microBatches: [await this.#load(samples)] };
+      yield { microBatches: [await this.#source.load(samples)] };
     }
-    const rest = (tokens.length - 1) % sequenceLength;
-    if (rest > 0 && rank === worldSize - 1) yield { microBatches: [await this.#load([numSamples], rest)] };
+    if (this.#source.rest > 0 && rank === worldSize - 1) yield { microBatches: [await this.#source.loadRest()] };
   }
 
   /** Where training stands. */
@@ -179,22 +180,8 @@ export class DataLoader {
     const microBatches: MicroBatch[] = [];
     const { seed } = this.#options;
     for (const { start, samples } of this.#sampler.batchFor(cursor, this.#options)) {
-      microBatches.push({ ...await this.#load(samples), random: { seed, firstSample: start } });
+      microBatches.push({ ...await this.#source.load(samples), random: { seed, firstSample: start } });
     }
     return { microBatches, step };
-  }
-
-  /** Each sample is a window of the packed stream, labeled with the tokens that follow. */
-  async #load(samples: readonly number[], seq: number = this.#options.sequenceLength): Promise<MicroBatch> {
-    const { tokens, sequenceLength } = this.#options;
-    const inputIds = new Int32Array(samples.length * seq);
-    const labels = new Int32Array(samples.length * seq);
-    const window = new Int32Array(seq + 1);
-    for (const [row, sample] of samples.entries()) {
-      await tokens.read(sample * sequenceLength, window);
-      inputIds.set(window.subarray(0, seq), row * seq);
-      labels.set(window.subarray(1), row * seq);
-    }
-    return { inputIds, labels, batch: samples.length, seq };
   }
 }

@@ -5,6 +5,7 @@
  */
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
+import { LOSS_PARTS, type LossPart } from "../data/chat/encode_row.ts";
 import { ATTENTION, type Attention, OWN_ATTENTION } from "../device/attention.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { DEVICES } from "../device/registry.ts";
@@ -25,6 +26,9 @@ export interface DataConfig {
   readonly eosToken?: string | undefined;
   readonly sequenceLength: number;
   readonly cache: string;
+  readonly chatTemplate?: string | undefined;
+  readonly lossOn?: LossPart | undefined;
+  readonly skipBadRows: boolean;
 }
 
 /**
@@ -156,7 +160,9 @@ const path = z.string().regex(/./s, "a path");
 export const dataSection: Section<DataConfig> = section(
   "data",
   z.strictObject({
-    data: z.array(path).default([]).describe("Text or .jsonl files, folders or quoted patterns").meta({
+    data: z.array(path).default([]).describe(
+      "Text, or rows of text or chats (.jsonl, .json, .csv), folders or quoted patterns",
+    ).meta({
       otherNames: ["dataset", "dataset-name", "train-file", "input"],
     }),
     evalData: z.array(path).default([]).describe("Text files to measure the loss on; they are not trained on"),
@@ -169,6 +175,15 @@ export const dataSection: Section<DataConfig> = section(
       otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
     }),
     cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
+    chatTemplate: path.optional().describe("File of Jinja that makes text of chats (default: the tokenizer's)").meta({
+      otherNames: ["chat-template-path", "template"],
+    }),
+    lossOn: z.enum(LOSS_PARTS).optional().describe(
+      "What of chats is trained on (default: the assistant's turns; with prompt and completion, the completion)",
+    ).meta({ otherNames: ["assistant-only-loss", "completion-only-loss", "train-on-inputs", "roles-to-train"] }),
+    skipBadRows: z.boolean().default(false).describe(
+      "Leave out rows of chats that do not fit, and say how many; the first one ends the run otherwise",
+    ).meta({ otherNames: ["skip-invalid-rows", "ignore-errors"] }),
   }),
 );
 

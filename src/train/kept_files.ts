@@ -7,6 +7,7 @@
 import {
   companionsOf,
   tokenizerFilesOf,
+  withChatTemplate,
   withMissing,
   withTokenIds,
   withTokenizer,
@@ -24,7 +25,7 @@ import { pathKind, resolveLinks } from "../runtime/files.ts";
  */
 export function keepCompanions(
   model: CausalLm,
-  { tokenizer }: { readonly tokenizer: Tokenizer },
+  { tokenizer, chatTemplate }: { readonly tokenizer: Tokenizer; readonly chatTemplate?: string | undefined },
   isNamed: boolean,
   { rank }: Pick<Ranks, "rank">,
 ): void {
@@ -37,6 +38,7 @@ export function keepCompanions(
   if (isOther && (folder !== undefined || files.length > 0)) {
     model.companions = withTokenIds(withTokenizer(model.companions, tokenizerFilesOf(files)), eosId);
   }
+  if (chatTemplate !== undefined) model.companions = withChatTemplate(model.companions, chatTemplate);
   model.companions?.read();
 }
 

@@ -1,12 +1,17 @@
 /**
- * Text as the batches of a run: found, tokenized, packed, and divided among the ranks.
+ * Text and chats as the batches of a run: found, tokenized, and divided among the ranks.
  *
  * @module
  */
+import type { LossPart } from "../data/chat/encode_row.ts";
+import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { openText, type TextSource } from "../data/documents.ts";
 import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
 import { describeSkipped } from "../data/find_files.ts";
-import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
+import type { TokenStream } from "../data/packing.ts";
+import { openRows } from "../data/rows/open_rows.ts";
+import type { SampleSummary } from "../data/samples/sample_file.ts";
+import { IGNORED, type SampleStream } from "../data/samples/sample.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
@@ -15,6 +20,14 @@ import { ConfigError, type ConfigProblem, InternalError, UnsupportedError } from
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
 import { countOf } from "../words.ts";
+import {
+  type DataPreparation,
+  describeSamples,
+  lossesOf,
+  namesOf,
+  rowPreparation,
+  textPreparation,
+} from "./data_preparation.ts";
 import type { Run } from "./run.ts";
 
 /** Options of {@link textData}. */
@@ -38,23 +51,53 @@ export interface TextDataOptions {
   /** Name of the text in errors. @default data */
   readonly name?: string;
   /** Called before text is tokenized into the cache. */
-  readonly onTokenize?: (source: TextSource) => void;
+  readonly onTokenize?: (source: Pick<TextSource, "files" | "byteLength">) => void;
+  /** A file of Jinja that makes text of chats. @default that of the tokenizer's folder */
+  readonly chatTemplate?: string | undefined;
+  /**
+   * The tokens of chats and prompts that the loss is on. @default the assistant's turns of a chat, and the completion of a row
+   * with prompt and completion
+   */
+  readonly lossOn?: LossPart | undefined;
+  /** Leaves out rows of chats and prompts that do not fit, and counts them in the log. @default the first such row ends the run */
+  readonly skipBadRows?: boolean;
+  /** Tokens that rows of chats and prompts are padded to. @default the longest of a micro-batch */
+  readonly padTo?: number | undefined;
 }
 
 /** Largest number of tokens for the beginning of a text. */
 const BEGINNING_TOKENS = 16;
 
+/** What a {@link TextData} of chats or prompts has besides. */
+interface RowParts {
+  readonly summary?: SampleSummary | undefined;
+  readonly chatTemplate?: string | undefined;
+}
+
 /** Batches, and the tokenizer that made them. */
 export class TextData extends DataLoader implements Disposable {
   /** The tokenizer of the tokens. */
   readonly tokenizer: Tokenizer;
-  readonly #tokens: TokenStream;
+  /** The file of Jinja that was named to make text of chats. */
+  readonly chatTemplate: string | undefined;
+  readonly #tokens: TokenStream | SampleStream;
+  readonly #summary: SampleSummary | undefined;
 
   /** Use {@link textData}. */
-  constructor(tokenizer: Tokenizer, options: LoaderOptions) {
+  constructor(tokenizer: Tokenizer, options: LoaderOptions, rows: RowParts = {}) {
     super(options);
+    const { summary, chatTemplate } = rows;
+    this.chatTemplate = chatTemplate;
+    this.#summary = summary;
     this.tokenizer = tokenizer;
     this.#tokens = options.tokens;
+  }
+
+  /** The number of samples and of their tokens, and of rows the number of tokens that are trained on. */
+  get description(): string {
+    const { sequenceLength } = this.state();
+    const [samples, tokens] = [countOf(this.numSamples, "sample"), countOf(sequenceLength, "token")];
+    return this.#summary === undefined ? `${samples} of ${tokens}` : describeSamples(this.#summary, sequenceLength);
   }
 
   /** Yields `steps` steps for `for await`. The loop's body is a scope: tensors made in it are freed at its end. */
@@ -65,8 +108,18 @@ export class TextData extends DataLoader implements Disposable {
     }
   }
 
-  /** The first words of the text, at most `most` tokens, as a prompt of a sample. Empty if the first document is. */
+  /**
+   * The first words of the text, at most `most` tokens: the prompt of a sample. Empty if the first document is. Of
+   * chats, the first one up to the tokens that are trained on.
+   */
   async beginning(most: number = BEGINNING_TOKENS): Promise<string> {
+    if ("lengthOf" in this.#tokens) {
+      const { ids, labels } = await this.#tokens.read(0);
+      const first = labels.findIndex((label) => label !== IGNORED);
+      return this.tokenizer.decode(
+        ids.subarray(0, first > 0 && first <= most ? first : Math.min(most, BEGINNING_TOKENS)),
+      );
+    }
     const ids = new Int32Array(Math.min(most, BEGINNING_TOKENS, this.#tokens.length));
     await this.#tokens.read(0, ids);
     const end = ids.indexOf(this.tokenizer.eosId ?? -1);
@@ -90,7 +143,7 @@ export class TextData extends DataLoader implements Disposable {
 }
 
 interface OwnText {
-  readonly source: TextSource;
+  readonly source: DataPreparation;
   readonly tokenizer: Tokenizer;
   /** Fingerprint of the text, on the ranks that have read it. */
   readonly text: string | undefined;
@@ -101,17 +154,18 @@ interface SaidText {
   readonly numFiles: number;
   readonly byteLength: number;
   readonly tokenizer: string;
+  readonly rules: string;
   readonly text: string | null;
 }
 
 /**
- * Refuses ranks with different text or tokenizers, as hosts may have different copies.
+ * Refuses ranks with different text, tokenizers or chat templates, as hosts may have different copies.
  *
  * @returns the text's fingerprint
  */
 function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, name: string): string {
-  const { files: { length: numFiles }, byteLength } = source;
-  const own: SaidText = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, text: text ?? null };
+  const { files: { length: numFiles }, byteLength, rules } = source;
+  const own: SaidText = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, rules, text: text ?? null };
   const all = group.exchangeText(JSON.stringify(own), "texts").map((said): SaidText => JSON.parse(said));
   const first = at(all, 0, "text of rank");
   const problems: ConfigProblem[] = [];
@@ -121,6 +175,7 @@ function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, n
   };
   const otherText = all.findIndex(isOther);
   const otherTokenizer = all.findIndex((said) => said.tokenizer !== first.tokenizer);
+  const otherRules = all.findIndex((said) => said.rules !== first.rules);
   const rankOf = (index: number): number => group.worldRanks[index] ?? index;
   if (otherText >= 0) {
     const expected = `the text of rank 0 on all ranks: ${sizeOf(first)}`;
@@ -132,40 +187,59 @@ function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, n
   if (otherTokenizer >= 0) {
     const got = `another one on rank ${rankOf(otherTokenizer)}`;
     problems.push({ path: "tokenizer", expected: "the tokenizer of rank 0 on all ranks", got });
+  } else if (otherRules >= 0 && otherText < 0) {
+    const got = `another one on rank ${rankOf(otherRules)}: copy the file of rank 0's host to all hosts`;
+    problems.push({ path: "chatTemplate", expected: "the chat template of rank 0 on all ranks", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);
   if (first.text === null) throw new InternalError("rank 0 has not read the text");
   return first.text;
 }
 
-/** Refuses files without any text. */
-async function requireText(source: TextSource, name: string): Promise<void> {
-  for await (const _ of source.documents()) return;
-  throw new ConfigError([{ path: name, expected: "some text", got: `none in ${namesOf(source)}` }]);
-}
-
-/** Refuses less text than one sample and the token after it, which is only predicted. */
-function requireSample(tokens: TokenStream, source: TextSource, sequenceLength: number, name: string): void {
-  if (tokens.length > sequenceLength) return;
+/** Refuses less text than one sample, of which the last token is only predicted. */
+function requireSample(
+  tokens: TokenStream | SampleStream,
+  source: DataPreparation,
+  sequenceLength: number,
+  name: string,
+): void {
+  if ("lengthOf" in tokens || tokens.length > sequenceLength) return;
   tokens.close();
   const expected = `at least ${sequenceLength + 1} tokens, which one sample of sequenceLength ${sequenceLength} takes`;
   const got = `${countOf(tokens.length, "token")} in ${namesOf(source)}: use more text, or a shorter sequenceLength`;
   throw new ConfigError([{ path: name, expected, got }]);
 }
 
-function namesOf({ files }: TextSource): string {
-  const some = files.slice(0, 3).map((file) => `'${file}'`).join(", ");
-  return files.length > 3 ? `${some} and ${countOf(files.length - 3, "other file")}` : some;
+/** The data of a run, by what its files hold. */
+async function prepare(
+  patterns: readonly string[],
+  tokenizer: Tokenizer,
+  { sequenceLength, textField = "text", name = "data", lossOn, skipBadRows = false, chatTemplate }: TextDataOptions,
+): Promise<DataPreparation> {
+  const rows = await openRows(patterns, { textField, name });
+  if (rows !== undefined) {
+    const templates = await loadChatTemplates(tokenizer.path, chatTemplate);
+    const options = { tokenizer, templates, lossOn, maxLength: sequenceLength, name, textField, skipBadRows };
+    return rowPreparation(rows, options);
+  }
+  const only = { chatTemplate, lossOn: lossOn === "all" ? undefined : lossOn };
+  const problems = Object.entries(only).filter(([, value]) => value !== undefined).map(([path, value]) => ({
+    ...{ path, expected: "chats, or prompts with completions, to train on", got: `'${value}' for text: leave it out` },
+  }));
+  if (problems.length > 0) throw new ConfigError(problems);
+  return textPreparation(openText(patterns, { field: textField, name }), tokenizer, name);
 }
 
 /**
- * Opens text as batches for a model. Every rank must call it.
+ * Opens text, or chats and prompts with completions, as batches for a model. Every rank must call it.
  *
- * @param inputs files, folders or patterns; `.jsonl` files hold one object a line, any other file is one document. In folders,
- * hidden files, `node_modules` and files that are not UTF-8 text are skipped, and the group's report names them
- * @throws {ConfigError} naming every input that matches no file, text that cannot be read, or a tokenizer with ids that the model
- * does not have
- * @throws {ConfigError} if there is less text than one sample, naming the files and the number of their tokens
+ * @param inputs files, folders or patterns; `.jsonl` files hold one object a line, any other file is one document. Of folders,
+ *   what is hidden, in `node_modules` or no UTF-8 text is skipped, and the group's report says so. Where the rows of some file are
+ *   chats or prompts (`.jsonl`, `.json`, `.csv`, also `.gz` of these), each row is a sample of its own: see `docs/chats.md`
+ * @throws {ConfigError} naming every input that matches no file, text that cannot be read, or a tokenizer that makes ids which
+ *   the model does not have
+ * @throws {ConfigError} naming file and line of a row that does not fit or has no token to train on, unless it is to be skipped
+ * @throws {ConfigError} if there is less text than one sample, naming the files and how many tokens they have
  * @throws {ArgumentError} if the batch cannot be divided among the ranks that read other samples
  * @throws {UnsupportedError} if an axis of the run is to divide the positions of samples
  * @example
@@ -186,7 +260,7 @@ export async function textData(
   inputs: string | URL | readonly (string | URL)[],
   options: TextDataOptions,
 ): Promise<TextData> {
-  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField, eosToken, name = "data" } = options;
+  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, eosToken, name = "data", padTo } = options;
   if (samples.size !== data.size) {
     throw new UnsupportedError(
       `Cannot divide samples among ${data.size} ranks of which ${samples.size} read other samples: no loader divides the positions of ` +
@@ -203,7 +277,7 @@ export async function textData(
     }
     requireVocabulary(tokenizer, model);
     requirePositions(sequenceLength, model);
-    return { tokenizer, source: openText(patterns, { field: textField, name }) };
+    return { tokenizer, source: await prepare(patterns, tokenizer, options) };
   });
   const isLoaded = tokenizer !== options.tokenizer;
   if (isLoaded && tokenizer.eosNote !== undefined && group.rank === 0) group.report(tokenizer.eosNote);
@@ -213,32 +287,30 @@ export async function textData(
   const isFirst = group.rank % localWorldSize === 0;
   const own = await group.together("read the text", () => {
     if (!isFirst) return undefined;
-    return cache === undefined ? { textFingerprint: source.fingerprint() } : tokenCache(source, tokenizer, cache);
+    return cache === undefined ? { textFingerprint: source.fingerprint() } : source.cache(cache);
   });
   const text = agreedText(group, { source, tokenizer, text: own?.textFingerprint }, name);
-  const kept = cache === undefined
-    ? undefined
-    : own !== undefined && "build" in own
-    ? own
-    : tokenCache(source, tokenizer, cache, text);
+  const kept = cache === undefined ? undefined : own !== undefined && "build" in own ? own : source.cache(cache, text);
   // Rank 0 tokenizes first: hosts that share the folder then find its file.
   for (let first = 0; first < group.size && kept !== undefined; first += localWorldSize) {
     await group.together("tokenize the text", async () => {
       if (group.rank !== first || kept.exists()) return;
-      await requireText(source, name);
+      await source.requireSome();
       options.onTokenize?.(source);
       await kept.build();
     });
   }
-  const opened = await group.together("open the tokens", async () => {
+  const { tokens, summary } = await group.together("open the tokens", async () => {
     if (kept !== undefined) return kept.open();
-    await requireText(source, name);
-    return await packInMemory(source, tokenizer, text);
+    await source.requireSome();
+    return await source.inMemory(text);
   });
-  requireSample(opened, source, sequenceLength, name);
+  requireSample(tokens, source, sequenceLength, name);
+  if (summary !== undefined && group.rank === 0) {
+    for (const line of lossesOf(summary)) group.report(`${name}: ${line}`);
+  }
   return new TextData(tokenizer, {
-    tokens: opened,
-    ...{ sequenceLength, seed, microBatches, globalBatch: batch },
+    ...{ tokens, padTo, sequenceLength, seed, microBatches, globalBatch: batch },
     ...{ rank: samples.rank, worldSize: samples.size },
-  });
+  }, { summary, chatTemplate: options.chatTemplate });
 }

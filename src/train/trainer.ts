@@ -169,20 +169,20 @@ class Training {
       ...tokenizer === undefined ? {} : { tokenizer, eosToken: undefined },
       name,
       batch: config.globalBatch,
+      padTo: config.cudaGraphs ? config.sequenceLength : undefined, // a graph is of one shape
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
     });
   }
 
-  #describe({ numParameters, peakBytes }: StepEstimate, { numSamples }: TextData): void {
-    const { strategy, precision, sequenceLength, globalBatch } = this.#config;
+  #describe({ numParameters, peakBytes }: StepEstimate, { numSamples, description }: TextData): void {
+    const { strategy, precision, globalBatch } = this.#config;
     const { device, group: { kind, size } } = this.#run;
     const ranks = `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${kind})`;
     const log = this.#log.once();
     log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
     log.info(`On ${device.name}, ${device.detail}`);
-    const [samples, tokens] = [countOf(numSamples, "sample"), countOf(sequenceLength, "token")];
-    log.info(`${samples} of ${tokens}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
+    log.info(`${description}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {

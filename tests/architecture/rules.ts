@@ -63,6 +63,7 @@ const homes: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^node:/, ["src/runtime/", "src/launch/", "src/cli/", "src/ffi/providers/"]],
   [/^zod$/, ["src/"]],
   [/^yaml$/, ["src/config/"]],
+  [/^@huggingface\/jinja$/, ["src/data/chat/"]],
 ];
 
 /**

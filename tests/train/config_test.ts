@@ -11,6 +11,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "eos-token", "sequence-length", "cache"],
+  ...["chat-template", "loss-on", "skip-bad-rows"],
   ...["model", "broadcast-from-rank0"],
   ...[
     "strategy",
@@ -81,6 +82,8 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   ...["out", "resume", "model", "data", "trace"].map((key) =>
     [[`--${key}`, ""], new RegExp(`--${key}: expected a path, got ''`)] as const
   ),
+  [["--loss-on", "answers"], /--loss-on: expected .assistant. or .completion. or .all., got .answers./],
+  [["--chat-template", ""], /--chat-template: expected a path, got ..$/],
   [["--beta2", "1"], /--beta2: expected .*got 1/],
   [["--precision", "float64"], /--precision: expected .*bfloat16.*got 'float64'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*native.*got 'mkl'/],

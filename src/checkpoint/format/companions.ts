@@ -51,6 +51,8 @@ export const MAX_COMPANION_BYTES: number = 2 ** 26;
 const MAX_FOLDER_FILES = 200;
 /** How deep sub-folders are looked into. */
 const MAX_FOLDER_DEPTH = 4;
+/** The file of a chat template, which counts before `chat_template` of `tokenizer_config.json`. */
+const CHAT_TEMPLATE = "chat_template.jinja";
 /** Files that one line names. */
 const MOST_SHOWN = 8;
 /** Longest pointer of Git LFS, by its specification. */
@@ -173,6 +175,17 @@ export function withTokenizer(
     read: () => {
       own ??= new Map(named.map(([name, path]) => [name, readBytesSync(path)]));
       return new Map([...[...companions?.read() ?? []].filter(([name]) => !isTokenizerFile(name)), ...own]);
+    },
+  };
+}
+
+/** Companions with another chat template, by the file of it, in place of that of the tokenizer's folder. */
+export function withChatTemplate(companions: Companions | undefined, file: string): Companions {
+  let own: Uint8Array | undefined;
+  return {
+    read: () => {
+      own ??= readBytesSync(file);
+      return new Map([...companions?.read() ?? [], [CHAT_TEMPLATE, own]]);
     },
   };
 }

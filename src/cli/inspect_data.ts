@@ -1,0 +1,117 @@
+/**
+ * `fullyshard inspect-data`: rows as they are trained on, with the tokens that the loss is on marked, before any are trained on.
+ *
+ * @module
+ */
+import process from "node:process";
+import * as z from "zod";
+import { helpAsked } from "../config/flags.ts";
+import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { type Section, section } from "../config/section.ts";
+import { contentsOf } from "../data/chat/columns.ts";
+import { encodeRow } from "../data/chat/encode_row.ts";
+import { loadChatTemplates } from "../data/chat/load_template.ts";
+import { openRows } from "../data/rows/open_rows.ts";
+import { rowError, type RowPlace } from "../data/rows/row.ts";
+import { IGNORED, type TokenSample } from "../data/samples/sample.ts";
+import { Counter } from "../data/samples/sample_cache.ts";
+import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
+import { ConfigError } from "../errors.ts";
+import { styled, type Terminal, terminal } from "../runtime/terminal.ts";
+import { type DataConfig, dataSection } from "../train/config.ts";
+import { describeSamples, lossesOf } from "../train/data_preparation.ts";
+import { shown } from "../words.ts";
+
+/** What is inspected, and how much of it is shown. */
+interface InspectDataConfig
+  extends
+    Pick<DataConfig, "data" | "textField" | "tokenizer" | "eosToken" | "sequenceLength">,
+    Pick<DataConfig, "chatTemplate" | "lossOn" | "skipBadRows"> {
+  readonly rows: number;
+}
+
+/** What a training run would take. */
+const { data, textField, tokenizer, eosToken, sequenceLength, chatTemplate, lossOn, skipBadRows } =
+  dataSection.schema.shape;
+
+const SECTIONS: readonly [Section<InspectDataConfig>] = [section(
+  "inspect-data",
+  z.strictObject({
+    ...{ data, textField, tokenizer, eosToken, sequenceLength, chatTemplate, lossOn, skipBadRows },
+    rows: z.int().positive().default(3).describe("Rows that are shown; all are looked at"),
+  }),
+)];
+
+/**
+ * Shows rows with the tokens that are trained on, in color or in double brackets, and says how many there are. Every row is made a
+ * sample of, so what a run would refuse is refused here.
+ *
+ * @param argv the arguments after `inspect-data`
+ * @param output where it is shown. @default standard output
+ * @returns the exit code
+ * @throws {ConfigError} for arguments that are wrong, and a row that does not fit, by file and line
+ * @throws {FileError} if a file cannot be read
+ */
+export async function inspectData(
+  argv: readonly string[],
+  { write, hasColors }: Pick<Terminal, "write" | "hasColors"> = terminal("stdout"),
+): Promise<number> {
+  if (helpAsked(argv)) {
+    process.stdout.write(`${await configHelp(SECTIONS, "fullyshard inspect-data <data>... [flags]")}\n`);
+    return 0;
+  }
+  const config = await resolveConfig(SECTIONS, { argv, positional: "data" });
+  const { textField, lossOn, sequenceLength: maxLength } = config;
+  const name = "data";
+  if (config.data.length === 0) {
+    const expected = "files of rows, with or without '--data'";
+    throw new ConfigError([{ path: name, expected, got: "nothing" }]);
+  }
+  const tokenizer = config.tokenizer === undefined
+    ? BYTE_TOKENIZER
+    : await loadTokenizer(config.tokenizer, { eosToken: config.eosToken });
+  const source = await openRows(config.data, { textField, name });
+  if (source === undefined) {
+    const expected = "rows of chats, or of prompts with completions";
+    throw new ConfigError([{ path: name, expected, got: "text, all of whose tokens are trained on" }]);
+  }
+  const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
+  const encoding = { tokenizer, templates, lossOn, maxLength, name };
+  const count = new Counter(encoding);
+  let left = config.rows;
+  for await (const row of source.rows()) {
+    try {
+      if ("problem" in row) throw rowError(name, row, row.problem);
+      const sample = encodeRow(contentsOf(row, { textField, name }), row, encoding);
+      count.take(sample, sample.cut);
+      if (left-- > 0) write(`${headOf(row, sample)}\n${markedText(sample, tokenizer, hasColors)}\n\n`);
+    } catch (error) {
+      if (!count.skips(error, config.skipBadRows)) throw error;
+    }
+  }
+  const summary = count.summary(source);
+  write(`${[describeSamples(summary, maxLength), ...lossesOf(summary)].join("\n")}\n`);
+  return 0;
+}
+
+function headOf({ file, line }: RowPlace, { ids, labels, cut }: TokenSample & { readonly cut: number }): string {
+  const targets = labels.filter((label) => label !== IGNORED).length;
+  const end = cut === 0 ? "" : `, and ${cut} more that are cut off`;
+  return `${file}:${line}: ${ids.length} tokens, ${targets} trained on${end}`;
+}
+
+/** The text of a sample; what is trained on is colored, or stands in `[[` and `]]`. */
+export function markedText({ ids, labels }: TokenSample, tokenizer: Tokenizer, hasColors: boolean): string {
+  const parts: string[] = [];
+  for (let start = 0; start < ids.length;) {
+    const isTarget = labels[start] !== IGNORED;
+    let end = start + 1;
+    while (end < ids.length && (labels[end] !== IGNORED) === isTarget) end++;
+    // Decoded with what is before it, as decoders treat a first token in their own way.
+    const before = tokenizer.decode(ids.subarray(0, start));
+    const text = shown(tokenizer.decode(ids.subarray(0, end)).slice(before.length));
+    parts.push(!isTarget ? text : hasColors ? styled("yellow", text, true) : `[[${text}]]`);
+    start = end;
+  }
+  return parts.join("");
+}

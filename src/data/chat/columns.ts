@@ -1,0 +1,147 @@
+/**
+ * Rows by their columns: which of the conventions of TRL, ShareGPT and Alpaca a row follows, and its contents as a chat, a prompt with
+ * its completion, or text.
+ *
+ * @module
+ */
+import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
+import { type Row, rowError } from "../rows/row.ts";
+import { alpacaMessages } from "./alpaca.ts";
+import { readMessages } from "./messages.ts";
+import { shareGptMessages } from "./share_gpt.ts";
+
+/** A message of a chat: a role, most often content, and what else a template reads. */
+export type Message = JsonObject & { readonly role: string };
+
+/** A chat, as a template is given it. */
+export interface Chat {
+  readonly kind: "chat";
+  readonly messages: readonly Message[];
+  /** Messages of the prompt, where the row parts prompt and completion. */
+  readonly promptLength: number | undefined;
+  /** Descriptions of functions. */
+  readonly tools: readonly JsonObject[] | undefined;
+  /** What the row gives the template besides. */
+  readonly variables: JsonObject;
+}
+
+/** A text that is to follow another one. */
+export interface PromptCompletion {
+  readonly kind: "completion";
+  readonly prompt: string;
+  readonly completion: string;
+}
+
+/** A text. */
+export interface PlainText {
+  readonly kind: "text";
+  readonly text: string;
+}
+
+/** The contents of a row. */
+export type RowContents = Chat | PromptCompletion | PlainText;
+
+/** How rows are read. */
+export interface ColumnOptions {
+  /** The column of rows that are text. */
+  readonly textField: string;
+  /** What errors call the data. */
+  readonly name: string;
+}
+
+/** Makes the error for a row. */
+export type Refuse = (expected: string, got: string) => Error;
+
+/** Columns by which a row is known, as errors list them. */
+const known = (textField: string): string =>
+  `the columns "messages", "prompt" and "completion", "conversations", "instruction" and "output", or "${textField}"`;
+
+/** The convention that a row follows; undefined for none. */
+export function conventionOf(
+  value: JsonObject,
+  textField: string,
+): "messages" | "completion" | "conversations" | "alpaca" | "text" | undefined {
+  const has = (key: string): boolean => value[key] !== undefined && value[key] !== null;
+  if (has("messages")) return "messages";
+  if (has("conversations")) return "conversations";
+  if (has("prompt") && has("completion")) return "completion";
+  if (has("instruction") && has("output")) return "alpaca";
+  return has(textField) ? "text" : undefined;
+}
+
+/**
+ * The contents of a row.
+ *
+ * @throws {ConfigError} naming file and line of a row that follows no convention or breaks the one that it follows
+ */
+export function contentsOf(row: Row, { textField, name }: ColumnOptions): RowContents {
+  const { value } = row;
+  const refuse: Refuse = (expected, got) => rowError(name, row, { expected, got });
+  const convention = conventionOf(value, textField);
+  if (convention === undefined) {
+    const keys = Object.keys(value).slice(0, 20).map((key) => JSON.stringify(key)).join(", ");
+    throw refuse(known(textField), `${keys || "no column"}: rename columns, or name that of the text ('--text-field')`);
+  }
+  if (convention === "text") return { kind: "text", text: textOf(value, textField, refuse) };
+  const rest = { tools: toolsOf(value, refuse), variables: variablesOf(value, refuse) };
+  if (convention === "messages") {
+    return {
+      kind: "chat",
+      messages: readMessages(value["messages"], "messages", refuse),
+      promptLength: undefined,
+      ...rest,
+    };
+  }
+  if (convention === "conversations") {
+    return { kind: "chat", messages: shareGptMessages(value, refuse), promptLength: undefined, ...rest };
+  }
+  if (convention === "alpaca") {
+    return { kind: "chat", messages: alpacaMessages(value, refuse), promptLength: undefined, ...rest };
+  }
+  const { prompt, completion } = value;
+  if (typeof prompt === "string" && typeof completion === "string") {
+    return {
+      kind: "completion",
+      prompt: textOf(value, "prompt", refuse),
+      completion: textOf(value, "completion", refuse),
+    };
+  }
+  if (!Array.isArray(prompt) || !Array.isArray(completion)) {
+    const got = `${kindOf(prompt)} and ${kindOf(completion)}`;
+    throw refuse('two texts or two lists of messages under "prompt" and "completion"', got);
+  }
+  const messages = [readMessages(prompt, "prompt", refuse), readMessages(completion, "completion", refuse)].flat();
+  return { kind: "chat", messages, promptLength: prompt.length, ...rest };
+}
+
+function textOf(value: JsonObject, field: string, refuse: Refuse): string {
+  const text = value[field];
+  if (typeof text !== "string") throw refuse(`a string under "${field}"`, kindOf(text));
+  if (!text.isWellFormed()) throw refuse(`valid Unicode text under "${field}"`, "half of a surrogate pair");
+  return text;
+}
+
+/** Tools as a list; TRL's rows may hold them as JSON text. */
+function toolsOf(value: JsonObject, refuse: Refuse): readonly JsonObject[] | undefined {
+  const tools = fromJson(value["tools"], "tools", refuse);
+  if (tools === undefined || tools === null) return undefined;
+  if (Array.isArray(tools) && tools.every(isJsonObject)) return tools;
+  throw refuse('a list of objects under "tools", or its JSON', kindOf(tools));
+}
+
+function variablesOf(value: JsonObject, refuse: Refuse): JsonObject {
+  const variables = fromJson(value["chat_template_kwargs"], "chat_template_kwargs", refuse) ?? {};
+  if (!isJsonObject(variables)) throw refuse('an object under "chat_template_kwargs"', kindOf(variables));
+  const taken = ["messages", "tools", "add_generation_prompt"].find((key) => key in variables);
+  if (taken === undefined) return variables;
+  throw refuse('other names under "chat_template_kwargs"', `"${taken}", which a template is given anyway`);
+}
+
+function fromJson(value: unknown, field: string, refuse: Refuse): unknown {
+  if (typeof value !== "string") return value;
+  try {
+    return JSON.parse(value);
+  } catch (cause) {
+    throw refuse(`JSON under "${field}"`, cause instanceof Error ? cause.message : String(cause));
+  }
+}

@@ -1,0 +1,95 @@
+/**
+ * Files of chats and prompts among the inputs of a run, found and known by their first rows.
+ *
+ * @module
+ */
+import { ConfigError } from "../../errors.ts";
+import { sha256 } from "../../runtime/checksum.ts";
+import { fileByteLength, openReadable } from "../../runtime/files.ts";
+import { conventionOf } from "../chat/columns.ts";
+import { findFiles, type SkippedFiles } from "../find_files.ts";
+import type { BadRow, Row } from "./row.ts";
+import { mayHoldRows, rowsOf } from "./rows.ts";
+
+/** Rows in a fixed order. */
+export interface RowSource {
+  /** The files of the rows, for messages. */
+  readonly files: readonly string[];
+  /** What was left out of directories. */
+  readonly skipped: SkippedFiles;
+  /** Bytes of the files. */
+  readonly byteLength: number;
+  /** Each row once; bytes of the files before that of a row tell how far reading has come. */
+  rows(): AsyncIterable<(Row | BadRow) & { readonly bytesRead: number }>;
+  /** SHA-256 of the files' contents, hexadecimal, wherever they lie. Reads all of them. */
+  fingerprint(): string;
+}
+
+/** How files are found. */
+export interface RowOptions {
+  /** The column of rows that are text. */
+  readonly textField: string;
+  /** What errors call the data. */
+  readonly name: string;
+}
+
+/** Formats, as `formats.ts` names them, that hold rows where the file's name says so. */
+const FORMATS = ["gzip", "JSON array", "JSON lines", "CSV"];
+
+const takes = (file: string, format: string): boolean => mayHoldRows(file) && FORMATS.includes(format);
+
+/**
+ * Opens rows of chats, or of prompts and completions, where some file holds them; undefined where all is text.
+ *
+ * @param inputs files, directories or patterns
+ * @throws {ConfigError} naming a file among chats that is named and holds no rows
+ * @throws {FileError} if a file cannot be read
+ */
+export async function openRows(inputs: readonly string[], options: RowOptions): Promise<RowSource | undefined> {
+  const { textField, name } = options;
+  const found = findFiles(inputs, { field: textField, name, takes });
+  const files = found.files.filter(mayHoldRows);
+  if (!await hasChats(files, options)) return undefined;
+  const problems = found.files.filter((file) => !files.includes(file) && inputs.includes(file)).map((file) => ({
+    ...{ path: name, where: file, expected: "rows, as other files of the data are chats" },
+    got: "a file of text: train on it in a run of its own",
+  }));
+  if (problems.length > 0) throw new ConfigError(problems);
+  return {
+    files,
+    skipped: found.skipped,
+    byteLength: files.reduce((sum, file) => sum + fileByteLength(file), 0),
+    rows: () => allRows(files, name),
+    fingerprint: () => sha256(contentsOf(files)),
+  };
+}
+
+/** Whether the first row of some file is a chat, or a prompt with its completion. */
+async function hasChats(files: readonly string[], { textField, name }: RowOptions): Promise<boolean> {
+  for (const file of files) {
+    for await (const row of rowsOf(file, name)) {
+      if (!("value" in row)) break;
+      const convention = conventionOf(row.value, textField);
+      if (convention !== undefined && convention !== "text") return true;
+      break;
+    }
+  }
+  return false;
+}
+
+async function* allRows(files: readonly string[], name: string): ReturnType<RowSource["rows"]> {
+  let bytesRead = 0;
+  for (const file of files) {
+    for await (const row of rowsOf(file, name)) yield { ...row, bytesRead };
+    bytesRead += fileByteLength(file);
+  }
+}
+
+function* contentsOf(files: readonly string[]): Iterable<string | Uint8Array> {
+  for (const file of files) {
+    using reader = openReadable(file);
+    // The length keeps files apart; the ending counts because it decides what a row is.
+    yield `rows ${file.replace(/^.*?(?=(\.\w+)?(\.gz)?$)/i, "").toLowerCase()} ${reader.byteLength}\n`;
+    yield* reader.pieces(0, reader.byteLength);
+  }
+}

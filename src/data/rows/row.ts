@@ -1,0 +1,48 @@
+/**
+ * A row of data: one JSON object, with the place where it lies. A row that cannot be read is a row too, so that its reader
+ * decides whether it ends the run or is skipped.
+ *
+ * @module
+ */
+import { ConfigError } from "../../errors.ts";
+import type { JsonObject } from "../../json.ts";
+
+/** Where a row begins. */
+export interface RowPlace {
+  readonly file: string;
+  /** Line of the file, from 1, after unpacking. */
+  readonly line: number;
+}
+
+/** A row that could be read. */
+export interface Row extends RowPlace {
+  readonly value: JsonObject;
+}
+
+/** A row that could not be read. */
+export interface BadRow extends RowPlace {
+  readonly problem: RowProblem;
+}
+
+/** What is wrong with a row. */
+export interface RowProblem {
+  readonly expected: string;
+  /** What was found, and what helps. */
+  readonly got: string;
+}
+
+/** The error for a row that is not as expected. @param name what errors call the data, e.g. `data` */
+export function rowError(name: string, { file, line }: RowPlace, { expected, got }: RowProblem): ConfigError {
+  return new ConfigError([{ path: name, where: `${file}:${line}`, expected, got }]);
+}
+
+/** Most bytes of a row: what is longer is no sample of anything, and most often a file that is not one object a line. */
+export const MAX_ROW_BYTES = 50_000_000;
+
+/** What is wrong with a row that is longer than {@link MAX_ROW_BYTES}. */
+export function tooLong(byteLength: number): RowProblem {
+  return {
+    expected: `at most ${MAX_ROW_BYTES} bytes of a row`,
+    got: `${byteLength} or more: divide it, or look whether each row has a line of its own`,
+  };
+}

@@ -1,0 +1,208 @@
+/**
+ * Samples of rows, made once and kept in a file that is named by what they are made from. Which rank makes it and who waits is left to the
+ * trainer.
+ *
+ * Invariant: a file appears whole, so one that is there is right.
+ *
+ * @module
+ */
+import { CheckpointError, ConfigError } from "../../errors.ts";
+import { sha256 } from "../../runtime/checksum.ts";
+import { makeDirectory, openWritable, pathKind, removePath, renamePath, syncDirectory } from "../../runtime/files.ts";
+import { countOf } from "../../words.ts";
+import { contentsOf } from "../chat/columns.ts";
+import { encodeRow, type RowEncoding } from "../chat/encode_row.ts";
+import { KeptFingerprint, stampOf } from "../fingerprints.ts";
+import { eosOf } from "../packing.ts";
+import type { RowSource } from "../rows/open_rows.ts";
+import { rowError } from "../rows/row.ts";
+import { type OpenSamples, openSamples, samplesInMemory, type SampleSummary, SampleWriter } from "./sample_file.ts";
+import { IGNORED, type TokenSample } from "./sample.ts";
+
+/** How rows become samples, and which rows may be left out. */
+export interface SampleOptions extends RowEncoding {
+  /** The column of rows that are text. */
+  readonly textField: string;
+  /** Whether rows that do not fit are left out and counted. @default the first one ends the run */
+  readonly skipBadRows: boolean;
+}
+
+/** Samples as a file that may have to be made first. */
+export interface SampleCache {
+  readonly path: string;
+  /** What rows and their encoding are, in one: hexadecimal, the same on every rank. */
+  readonly fingerprint: string;
+  /** What the rows are: {@link RowSource.fingerprint}. */
+  readonly textFingerprint: string;
+  exists(): boolean;
+  /**
+   * Makes the file. Concurrent calls do the work twice, harmlessly.
+   *
+   * @throws {ConfigError} naming file and line of a row that does not fit, or files without any row that does
+   * @throws {CheckpointError} if a file of the rows is changed meanwhile
+   * @throws {FileError} if a file cannot be read or written; nothing is left behind
+   */
+  build(): Promise<void>;
+  /** Opens the file. @throws {CheckpointError} if it is damaged */
+  open(): OpenSamples;
+}
+
+/** What of rows that are skipped is kept in words. */
+const MOST_SKIPPED = 3;
+/** Changes whenever the same rows give other samples than before. */
+const ENCODING = "samples 1";
+
+/**
+ * The cache of rows under an encoding.
+ *
+ * @param directory where files lie; made when needed
+ * @param known fingerprint of the rows, where another rank has read them. @default they are read, or looked up
+ */
+export function sampleCache(
+  source: RowSource,
+  options: SampleOptions,
+  directory: string,
+  known?: string,
+): SampleCache {
+  const before = known === undefined ? new KeptFingerprint(directory, source.files, ENCODING) : undefined;
+  const kept = known ?? before?.read();
+  const textFingerprint = kept ?? source.fingerprint();
+  const fingerprint = fingerprintOf(textFingerprint, options);
+  const path = `${directory}/samples-${fingerprint.slice(0, 32)}.bin`;
+  const exists = (): boolean => pathKind(path) === "file";
+  if (kept === undefined && exists()) before?.keep(textFingerprint);
+  return {
+    ...{ path, fingerprint, textFingerprint, exists },
+    build: async () => {
+      makeDirectory(directory);
+      const begun = stampOf(source.files, ENCODING).print;
+      // Another process may be making the same file, so each has a name of its own until the rename.
+      const aside = `${path}.${crypto.randomUUID()}.partial`;
+      try {
+        {
+          using file = openWritable(aside, "create");
+          const writer = new SampleWriter(file);
+          const count = new Counter(options);
+          for await (const sample of samplesOf(source, options, count)) writer.add(sample);
+          writer.end(count.summary(source));
+          file.sync();
+        }
+        if (stampOf(source.files, ENCODING).print !== begun) {
+          throw new CheckpointError(
+            path,
+            "The data was changed while it was tokenized: start again when it is all there",
+          );
+        }
+        renamePath(aside, path);
+      } catch (error) {
+        removePath(aside);
+        throw error;
+      }
+      syncDirectory(directory);
+      before?.keep(textFingerprint);
+    },
+    open: () => openSamples(path, fingerprint),
+  };
+}
+
+/**
+ * Makes samples of rows in memory.
+ *
+ * @param known fingerprint of the rows, where another rank has read them. @default they are read
+ * @throws {ConfigError} as {@link SampleCache.build}
+ */
+export async function encodeInMemory(source: RowSource, options: SampleOptions, known?: string): Promise<OpenSamples> {
+  const samples: TokenSample[] = [];
+  const count = new Counter(options);
+  for await (const sample of samplesOf(source, options, count)) samples.push(sample);
+  return samplesInMemory(samples, count.summary(source), fingerprintOf(known ?? source.fingerprint(), options));
+}
+
+/** What of an encoding changes samples. */
+export function encodingPrint(
+  { tokenizer, templates, lossOn, maxLength, textField, skipBadRows }: SampleOptions,
+): string {
+  const settings = [ENCODING, lossOn ?? "", maxLength, textField, skipBadRows, eosOf(tokenizer)];
+  return sha256([JSON.stringify(settings), tokenizer.fingerprint, "\0", templates?.print ?? ""]);
+}
+
+function fingerprintOf(rows: string, options: SampleOptions): string {
+  return sha256([encodingPrint(options), rows]);
+}
+
+/** The samples of rows, counted. */
+export async function* samplesOf(
+  source: RowSource,
+  options: SampleOptions,
+  count: Counter,
+): AsyncGenerator<TokenSample> {
+  for await (const row of source.rows()) {
+    try {
+      if ("problem" in row) throw rowError(options.name, row, row.problem);
+      const sample = encodeRow(contentsOf(row, options), row, options);
+      count.take(sample, sample.cut);
+      yield sample;
+    } catch (error) {
+      if (!count.skips(error, options.skipBadRows)) throw error;
+    }
+  }
+}
+
+/** Counts samples and rows that are skipped. */
+export class Counter {
+  readonly #name: string;
+  #samples = 0;
+  #tokens = 0;
+  #targets = 0;
+  #cutSamples = 0;
+  #skipped = 0;
+  readonly #firstSkipped: string[] = [];
+
+  constructor({ name }: Pick<SampleOptions, "name">) {
+    this.#name = name;
+  }
+
+  /** Counts a sample. */
+  take({ ids, labels }: TokenSample, cut: number): void {
+    this.#samples++;
+    this.#tokens += ids.length;
+    for (const label of labels) if (label !== IGNORED) this.#targets++;
+    if (cut > 0) this.#cutSamples++;
+  }
+
+  /**
+   * Counts a row that does not fit, where such rows are skipped.
+   *
+   * @returns false for an error that is to be thrown
+   */
+  skips(error: unknown, skipBadRows: boolean): boolean {
+    // A problem without a place, as that there is no template, is not that of the row.
+    if (!skipBadRows || !(error instanceof ConfigError)) return false;
+    if (error.problems.some(({ where }) => where === undefined)) return false;
+    this.#skip(error);
+    return true;
+  }
+
+  #skip(error: ConfigError): void {
+    this.#skipped++;
+    if (this.#firstSkipped.length >= MOST_SKIPPED) return;
+    for (const { where, expected, got } of error.problems) {
+      this.#firstSkipped.push(`${where}: expected ${expected}, got ${got}`);
+    }
+  }
+
+  /** What was counted. @throws {ConfigError} if no row was a sample */
+  summary({ files }: Pick<RowSource, "files">): SampleSummary {
+    const skipped = this.#skipped;
+    if (this.#samples > 0) {
+      return {
+        ...{ samples: this.#samples, tokens: this.#tokens, targets: this.#targets, cutSamples: this.#cutSamples },
+        ...{ skipped, firstSkipped: this.#firstSkipped },
+      };
+    }
+    const [first] = this.#firstSkipped;
+    const why = first === undefined ? "" : `, of which ${countOf(skipped, "row")} did not fit; the first is ${first}`;
+    const got = `none in ${files.slice(0, 3).map((file) => `'${file}'`).join(", ")}${why}`;
+    throw new ConfigError([{ path: this.#name, expected: "rows to train on", got }]);
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * How the data of a run becomes tokens: text as one stream, chats and prompts as samples. Who does it and who waits is in
+ * `text_data.ts`.
+ *
+ * @module
+ */
+import type { SkippedFiles } from "../data/find_files.ts";
+import type { TextSource } from "../data/documents.ts";
+import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
+import type { RowSource } from "../data/rows/open_rows.ts";
+import { encodeInMemory, encodingPrint, sampleCache, type SampleOptions } from "../data/samples/sample_cache.ts";
+import type { SampleSummary } from "../data/samples/sample_file.ts";
+import type { SampleStream } from "../data/samples/sample.ts";
+import type { Tokenizer } from "../data/tokenizer.ts";
+import { ConfigError } from "../errors.ts";
+import { countOf } from "../words.ts";
+
+/** Data that is to be made tokens of. */
+export interface DataPreparation {
+  readonly files: readonly string[];
+  readonly skipped?: SkippedFiles | undefined;
+  readonly byteLength: number;
+  /** Changes with the rules by which it becomes tokens, apart from the tokenizer: the same on every rank. */
+  readonly rules: string;
+  /** SHA-256 of the contents. */
+  fingerprint(): string;
+  /** The file that keeps the tokens. @param known the fingerprint, where another rank has read the contents */
+  cache(directory: string, known?: string): PreparedCache;
+  /** Makes the tokens in memory. */
+  inMemory(known: string): Promise<PreparedData>;
+  /** Refuses files without anything. */
+  requireSome(): Promise<void>;
+}
+
+/** Tokens that are kept in a file. */
+export interface PreparedCache {
+  readonly textFingerprint: string;
+  exists(): boolean;
+  build(): Promise<void>;
+  open(): PreparedData;
+}
+
+/** What a loader reads, and what was made of rows, where there were any. */
+export interface PreparedData {
+  readonly tokens: TokenStream | SampleStream;
+  readonly summary?: SampleSummary | undefined;
+}
+
+/** Text as one stream of tokens. */
+export function textPreparation(source: TextSource, tokenizer: Tokenizer, name: string): DataPreparation {
+  const { files, skipped, byteLength } = source;
+  return {
+    ...{ files, skipped, byteLength, rules: "text" },
+    fingerprint: () => source.fingerprint(),
+    cache: (directory, known) => {
+      const cache = tokenCache(source, tokenizer, directory, known);
+      const { textFingerprint } = cache;
+      return {
+        textFingerprint,
+        exists: () => cache.exists(),
+        build: () => cache.build(),
+        open: () => ({ tokens: cache.open() }),
+      };
+    },
+    inMemory: async (known) => ({ tokens: await packInMemory(source, tokenizer, known) }),
+    requireSome: async () => {
+      for await (const _ of source.documents()) return;
+      throw new ConfigError([{ path: name, expected: "some text", got: `none in ${namesOf(source)}` }]);
+    },
+  };
+}
+
+/** Rows as samples. */
+export function rowPreparation(source: RowSource, options: SampleOptions): DataPreparation {
+  const { files, skipped, byteLength } = source;
+  return {
+    ...{ files, skipped, byteLength, rules: encodingPrint(options) },
+    fingerprint: () => source.fingerprint(),
+    cache: (directory, known) => {
+      const cache = sampleCache(source, options, directory, known);
+      const { textFingerprint } = cache;
+      return {
+        textFingerprint,
+        exists: () => cache.exists(),
+        build: () => cache.build(),
+        open: () => withSummary(cache.open()),
+      };
+    },
+    inMemory: async (known) => withSummary(await encodeInMemory(source, options, known)),
+    requireSome: () => Promise.resolve(), // that a row is there is seen when they are encoded
+  };
+}
+
+function withSummary(samples: SampleStream & { readonly summary: SampleSummary }): PreparedData {
+  return { tokens: samples, summary: samples.summary };
+}
+
+/** Samples in words, with the share of their tokens that is trained on. */
+export function describeSamples({ samples, tokens, targets }: SampleSummary, sequenceLength: number): string {
+  const share = (100 * targets / tokens).toFixed(1);
+  const each = `${countOf(samples, "sample")} of at most ${countOf(sequenceLength, "token")}`;
+  return `${each}, ${tokens} in all, ${targets} of them (${share} %) trained on`;
+}
+
+/** What was lost of rows, a line each: rows that were skipped, and the ends of samples that were cut off. */
+export function lossesOf({ samples, cutSamples, skipped, firstSkipped }: SampleSummary): readonly string[] {
+  const lines: string[] = [];
+  if (skipped > 0) lines.push(`Skipped ${countOf(skipped, "row")} that did not fit: ${firstSkipped.join("; ")}`);
+  if (cutSamples > 0) {
+    lines.push(`Cut the ends of ${cutSamples} of ${countOf(samples, "sample")}, which are longer than sequenceLength`);
+  }
+  return lines;
+}
+
+/** The first files, for messages. */
+export function namesOf({ files }: Pick<DataPreparation, "files">): string {
+  const some = files.slice(0, 3).map((file) => `'${file}'`).join(", ");
+  return files.length > 3 ? `${some} and ${countOf(files.length - 3, "other file")}` : some;
+}
