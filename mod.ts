@@ -17,6 +17,7 @@
  */
 
 export { launch, type LaunchOptions, type LogValues, type Run } from "./src/train/run.ts";
+export type { SamplePart } from "./src/train/axes.ts";
 export { openModel, type OpenModelOptions } from "./src/train/open_model.ts";
 export { TextData, textData, type TextDataOptions } from "./src/train/text_data.ts";
 export type { LossPart } from "./src/data/chat/encode_row.ts";
@@ -49,6 +50,8 @@ export type {
 } from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
+export { parallelizeModule, type ParallelizePlan } from "./src/axes/parallelize.ts";
+export type { Style, STYLES } from "./src/axes/styles.ts";
 export {
   type ActivationCheckpointingOptions,
   applyActivationCheckpointing,

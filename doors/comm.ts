@@ -6,6 +6,7 @@
 
 export { ProcessGroup } from "../src/comm/process_group.ts";
 export { DeviceMesh, deviceMesh, type MeshShape } from "../src/comm/mesh.ts";
+export { cutParameters } from "../src/parallel/cut.ts";
 export type { Call, CallKind, Phase } from "../src/comm/call.ts";
 export type { FlightRecord, RecordedCall, RecordedRank } from "../src/comm/flight_record.ts";
 export type { ControlPlane } from "../src/comm/control_plane.ts";

@@ -7,7 +7,7 @@
 export { type ForwardHook, type ForwardPreHook, type HookHandle, Module } from "../src/nn/module.ts";
 export { SAVEABLE_OPS } from "../src/nn/activation_checkpointing.ts";
 export { ModuleDict, ModuleList } from "../src/nn/container.ts";
-export { Linear, type LinearOptions } from "../src/nn/linear.ts";
+export { Linear, type LinearEnds, type LinearOptions } from "../src/nn/linear.ts";
 export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
 export { Dropout, type RandomContext } from "../src/nn/dropout.ts";
 export { LayerNorm, RMSNorm, type RMSNormOptions } from "../src/nn/norm.ts";
@@ -39,11 +39,12 @@ export {
   type FlatShard,
   type GradientReducer,
   type Init,
-  type NormReducer,
   Parameter,
   type ParameterOptions,
   type ParameterStorage,
 } from "../src/tensor/parameter.ts";
+export type { NormReducer } from "../src/tensor/norm_reducer.ts";
+export type { CutRule, Placement, PlacementAxis } from "../src/tensor/cut.ts";
 export { type BufferOptions, BufferTensor } from "../src/tensor/buffer_tensor.ts";
 export type { Box, ShardLayout } from "../src/tensor/shard_layout.ts";
 export { ownedPtr, writeParameters } from "../src/tensor/write.ts";

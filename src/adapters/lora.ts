@@ -4,7 +4,7 @@
  * @module
  */
 import { didYouMean } from "../config/nearest.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { drawParameters } from "../nn/initialize.ts";
 import { type HookHandle, Module } from "../nn/module.ts";
@@ -124,9 +124,15 @@ export function addLora(model: Module, options: LoraOptions = {}): Lora {
     throw new ArgumentError("Cannot add an adapter: the model has one; merge it by mergeLora, or remove it, first");
   }
   model.ensureNames();
-  for (const [name, { storage: { kind } }] of model.namedParameters()) {
-    if (kind === "plain") continue;
-    throw new ArgumentError(`Cannot add an adapter: '${name}' is ${kind} already; call addLora before`);
+  for (const [name, { storage: { kind }, placements }] of model.namedParameters()) {
+    if (kind !== "plain") {
+      throw new ArgumentError(`Cannot add an adapter: '${name}' is ${kind} already; call addLora before`);
+    }
+    if (placements.length > 0) {
+      throw new UnsupportedError(
+        `Cannot add an adapter: '${name}' is cut over an axis; adapters of parts are not there yet`,
+      );
+    }
   }
   const targets = targetsOf(model, settings);
   const savedModules = savedModulesOf(model, settings.modulesToSave);

@@ -60,7 +60,7 @@ export class GradientBucket {
   place(storage: ReplicatedStorage): Tensor {
     const offset = this.#offsets.get(storage);
     if (offset === undefined) throw new InternalError("a gradient that is not in this bucket");
-    const { flatShard: { device }, shard: { shape } } = storage;
+    const { flatShard: { device }, parameter: { shape } } = storage;
     if (this.#buffer === undefined || this.#buffer.disposed) {
       this.#buffer = Buffer.allocate(device, this.#numel * float32.byteLength, "gradient bucket", "gradients");
     } else this.#buffer.retain();

@@ -9,6 +9,7 @@ import type { Device, DevicePtr } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
+import type { NormReducer } from "../tensor/norm_reducer.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { ComputeView, FlatShard, GradientReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
@@ -79,7 +80,7 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly reducer: GradientReducer;
   /** Where values are computed with, if not where they are. */
   readonly computeView: ComputeView | undefined;
-  readonly normReducer = undefined;
+  readonly normReducer: NormReducer | undefined;
   /** The gradient of the passes since the last reduction. */
   readonly sink: GradientSlot;
   /** Where the values are. */
@@ -106,6 +107,7 @@ export class ReplicatedStorage implements ParameterStorage {
     this.reducer = reducer;
     this.#values = parameter.storage;
     this.shard = this.#values.shard;
+    this.normReducer = this.#values.normReducer;
     this.#copy = paramDtype === float32 ? undefined : new ComputeCopy(parameter, paramDtype);
     this.flatShard = this.#copy ?? this.#values.flatShard;
     this.sink = new GradientSlot({

@@ -12,7 +12,7 @@ import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
-import { ranksOf } from "../parallel/ranks.ts";
+import { ranksOf, requireApart } from "../parallel/ranks.ts";
 import { usedOnAnyRank } from "../parallel/used.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
@@ -22,7 +22,7 @@ import { requireKnownKeys } from "../config/known_keys.ts";
 
 /** Options of {@link replicate}. */
 export interface ReplicateOptions {
-  /** The ranks that hold copies: a mesh of one axis, or its group. */
+  /** The ranks that hold copies: a mesh of one axis, or a group. */
   readonly mesh: DeviceMesh | ProcessGroup;
   /** Gradients reduced together, in bytes. @default 25 MiB, as in PyTorch */
   readonly bucketBytes?: number;
@@ -82,6 +82,11 @@ export class ReplicatedModule implements PassMember, GradientReducer {
     opened.move();
     for (const storage of this.#storages.values()) storage.adopt();
     this.#uncast = module.castBoundary(this.#precision.boundary);
+  }
+
+  /** The ranks that hold copies. */
+  get worldRanks(): readonly number[] {
+    return this.#group.worldRanks;
   }
 
   get gradientDivideFactor(): number {
@@ -167,7 +172,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
  * every trainable parameter that any rank used has a gradient.
  *
  * @throws {ArgumentError} for dtypes that nothing computes in, if it has no trainable parameters, or some are sharded, or replicated already
- * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
+ * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
   requireKnownKeys("replicate", options, { mesh: true, bucketBytes: true, precision: true });
@@ -178,5 +183,6 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
     throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
   }
   for (const parameter of parameters) parameter.requirePlain("replicate");
+  requireApart(parameters, group, "replicate");
   return new ReplicatedModule(module, group, options);
 }

@@ -12,6 +12,7 @@ import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError } from "../errors.ts";
 import { ModuleContainer } from "../nn/container.ts";
 import { Module } from "../nn/module.ts";
+import { requireApart } from "../parallel/ranks.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { FullyShardedModule, letGo, shardedModuleOf, unitsOf } from "./handle.ts";
@@ -149,6 +150,7 @@ export function fullyShard(module: Module | readonly Module[], options: FullySha
   const [seen, below] = [new Map<FsdpUnit | undefined, Set<Module>>(), new Set(unitsOf(modules))];
   const ties = modules.flatMap((member) => [...tiesOf(member, ignored, below, seen)]);
   for (const parameter of parameters) parameter.requirePlain("shard");
+  requireApart(parameters, policy.all, "shard");
   const merged = new Map(ties.map(({ parameter, holder }) => [holder, parameter]));
   const holders = [...merged.keys()];
   const isHeld = ({ storage }: Parameter): boolean => storage instanceof ShardedStorage && merged.has(storage.unit);

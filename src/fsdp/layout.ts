@@ -16,6 +16,7 @@ import { at } from "../at.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { numelOf, type Shape } from "../shape.ts";
+import { lengthsOf } from "../tensor/cut.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, rangeLayout, SHARD_BLOCK, type ShardLayout } from "../tensor/shard_layout.ts";
 
@@ -68,19 +69,35 @@ export function planSegment(sizes: readonly number[], world: number, narrowestBy
 }
 
 /**
+ * Plans the segment of some parameters by the largest parts of their global tensors, so that ranks which hold smaller parts of some
+ * keep the same ranges of the others; what a part is smaller counts as padding.
+ */
+export function planParts(
+  parameters: readonly Pick<Parameter, "numel" | "largestNumel">[],
+  world: number,
+  narrowestBytes: number,
+): SegmentPlan {
+  const plan = planSegment(parameters.map(({ largestNumel }) => largestNumel), world, narrowestBytes);
+  const smaller = parameters.reduce((sum, { numel, largestNumel }) => sum + largestNumel - numel, 0);
+  return smaller === 0 ? plan : { ...plan, padding: plan.padding + smaller };
+}
+
+/**
  * Plans a segment of one parameter that is cut along a dim.
  *
  * @param dim counted from the end where negative
  * @throws {ArgumentError} if there is no such dim, or a dim but the first does not divide evenly
  */
-export function planChunks({ shape, fqn }: Parameter, dim: number, world: number): SegmentPlan {
+export function planChunks(parameter: Parameter, dim: number, world: number): SegmentPlan {
+  const { shape, fqn, globalShape, placements } = parameter;
   const place = dim < 0 ? dim + shape.length : dim;
   const length = shape[place];
   const what = `Cannot shard '${fqn}' [${shape.join(", ")}] along dim ${dim}`;
   if (length === undefined) {
     throw new ArgumentError(`${what}: give a dim from ${-shape.length} to ${shape.length - 1}, or none for a flat cut`);
   }
-  if (place !== 0 && length % world !== 0) {
+  // Of an uneven cut, all ranks of its axis refuse what one of them would.
+  if (place !== 0 && lengthsOf(globalShape, placements, place).some((one) => one % world !== 0)) {
     throw new ArgumentError(
       `${what} over ${world} ranks: ${length} is no multiple of ${world}; shard another dim, or give none for a flat cut`,
     );

@@ -12,10 +12,10 @@ import type { ShardedStorage } from "./param.ts";
 import type { FlatSegment } from "./segment.ts";
 
 /** Copies this rank's elements of a parameter whose float32 values lie at `from`, on the compute device, to where they are kept. */
-export function copyOwned(segment: FlatSegment, { shard }: ShardedStorage, from: DevicePtr): void {
+export function copyOwned(segment: FlatSegment, { shard, localShard }: ShardedStorage, from: DevicePtr): void {
   const { name, dtype, device, computeDevice, param } = segment;
   const width = dtype.byteLength;
-  for (const { offset, length, local } of elementSlices(shard)) {
+  for (const { offset, length, local } of elementSlices(localShard)) {
     const dst = devicePtr(param + (shard.offset + local) * width);
     const wide = devicePtr(from + offset * float32.byteLength);
     using cast = dtype === float32 ? undefined : Buffer.allocate(computeDevice, length * width, `${name} cast`);

@@ -5,29 +5,22 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { normReducerOf } from "../parallel/norm.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { GradientReducer, NormReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
+import { type NormReducer, reduceOver } from "../tensor/norm_reducer.ts";
+import type { GradientReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
-
-/** The reducer of each group: a norm is summed once over each group. */
-const REDUCERS: WeakMap<ProcessGroup, NormReducer> = new WeakMap();
-
-function normReducerOf(group: ProcessGroup): NormReducer {
-  const reducer = REDUCERS.get(group) ?? {
-    allReduce: (ptr, n, dtype, op) => group.allReduce(ptr, n, dtype, { op, unit: "gradient norm" }).wait(),
-  };
-  REDUCERS.set(group, reducer);
-  return reducer;
-}
 
 /** The storage of a sharded parameter. */
 export class ShardedStorage implements ParameterStorage {
   readonly kind = "sharded";
   readonly parameter: Parameter;
   readonly shard: ShardLayout;
+  /** The same elements as {@link shard}, of this rank's part of the global tensor: of what is gathered. */
+  readonly localShard: ShardLayout;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;
   readonly flatShard: FlatSegment;
@@ -43,7 +36,8 @@ export class ShardedStorage implements ParameterStorage {
     this.flatShard = segment;
     this.parameter = parameter;
     this.#offset = offset;
-    this.shard = shard;
+    this.localShard = shard;
+    this.shard = parameter.globalLayout(shard);
     this.sink = new GradientSlot({
       place: () => segment.gradients.place(parameter, offset),
       dtype: segment.unit.policy.reduceDtype,
@@ -53,7 +47,8 @@ export class ShardedStorage implements ParameterStorage {
         segment.unit.joinPass();
       },
     });
-    this.normReducer = normReducerOf(group);
+    const own = normReducerOf(group);
+    this.normReducer = reduceOver([own, ...parameter.placements.map(({ axis }) => axis.normReducer)]) ?? own;
   }
 
   /** The unit that the parameter belongs to. */

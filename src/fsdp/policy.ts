@@ -96,8 +96,8 @@ export type ReshardAfterForward = boolean | number | undefined;
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
   /**
-   * The ranks that share the parameters: a mesh of one axis, or its group. With a mesh of two axes, parameters are sharded along the
-   * second and replicated along the first (HSDP).
+   * The ranks that share the parameters: a mesh of one axis, also an axis of a larger mesh, or a group. With a mesh of two axes,
+   * parameters are sharded along the second and replicated along the first (HSDP).
    */
   readonly mesh: DeviceMesh | ProcessGroup;
   /**
@@ -141,7 +141,7 @@ export interface ResolvedPolicy
  * Fills in the defaults.
  *
  * @throws {ArgumentError} for dtypes that nothing computes in
- * @throws {UnsupportedError} for a mesh of more than two axes, and for one axis of a larger mesh
+ * @throws {UnsupportedError} for a mesh of more than two axes, and for the bare group of one axis of a larger mesh
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
   const { mesh, reshardAfterForward, precision, backwardPrefetch = false, offloadPolicy } = options;

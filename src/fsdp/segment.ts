@@ -18,7 +18,7 @@ import { denseLayout, numelOf } from "../shape.ts";
 import type { FlatShard, Parameter } from "../tensor/parameter.ts";
 import { copyChunks, GatheredParameters } from "./gathered.ts";
 import { SegmentGradients } from "./gradients.ts";
-import { planSegment, type SegmentPlan, shardLayoutOf } from "./layout.ts";
+import { planParts, type SegmentPlan, shardLayoutOf } from "./layout.ts";
 import { copyOwned } from "./owned_values.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
@@ -65,7 +65,7 @@ export class FlatSegment implements FlatShard {
     this.unit = unit;
     this.computeDevice = first.device;
     const narrowest = Math.min(dtype.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
-    this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
+    this.plan = plan ?? planParts(parameters, group.size, narrowest);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
     this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, dtype, extension);
     this.dtype = dtype;

@@ -147,6 +147,10 @@ export class FsdpUnit implements GradientReducer {
       : undefined;
   }
 
+  get worldRanks(): readonly number[] {
+    return this.policy.all.worldRanks;
+  }
+
   get gradientDivideFactor(): number {
     return this.#gradientDivideFactor;
   }

@@ -29,12 +29,12 @@ export function* expertFiles(model: NamedParts, names: ExpertFileNames = {}): Ge
       yield { ...tensor, name: rename(tensor.name) };
       continue;
     }
-    const { part } = tensor;
+    const { part, shape: whole } = tensor;
     const parts = projection === "down_proj" ? [down] : [gate, up];
     const [count, rows, cols] = [
-      at(part.shape, 0, "dim"),
-      at(part.shape, 1, "dim") / parts.length,
-      at(part.shape, 2, "dim"),
+      at(whole, 0, "dim"),
+      at(whole, 1, "dim") / parts.length,
+      at(whole, 2, "dim"),
     ];
     const shape: Shape = [rows, cols];
     for (let expert = 0; expert < count; expert++) {

@@ -120,7 +120,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): Tensor {
-    const { numHeads: heads, numKvHeads: kvHeads, headDim, window, scale = 1 / Math.sqrt(headDim) } = this.#options;
+    const { headDim, window, scale = 1 / Math.sqrt(headDim) } = this.#options;
     const { attentionMask, pastKeyValues, documentStarts } = context;
     const [projected, k, v] = this.#project(x, context);
     const [q, gate] = this.#ungated(projected);
@@ -129,19 +129,24 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const own = [turn(this.#normed(k, this.kNorm)), v] as const;
     const [keys, values] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
+    // Of projections that are cut over an axis each rank has some heads.
+    const [heads, kvHeads] = [at(q.shape, 2, "dim") / headDim, at(k.shape, 2, "dim") / headDim];
     const attrs = { heads, kvHeads, causal: true, scale, window, dropout };
     const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks, documentStarts);
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()), context);
   }
 
+  /** What it was made of. */
+  get options(): SelfAttentionOptions {
+    return this.#options;
+  }
+
   /** Queries, and gates where there are any. */
   #ungated(q: Tensor): readonly [q: Tensor, gate: Tensor | undefined] {
-    const { gated = false, numHeads, headDim } = this.#options;
+    const { gated = false, headDim } = this.#options;
     if (!gated) return [q, undefined];
     const [batch, seq] = [at(q.shape, 0, "dim"), at(q.shape, 1, "dim")];
-    const parts = q.reshape([batch, seq, numHeads, 2, headDim]).split(1, 3).map((part) =>
-      part.reshape([batch, seq, -1])
-    );
+    const parts = q.reshape([batch, seq, -1, 2, headDim]).split(1, 3).map((part) => part.reshape([batch, seq, -1]));
     return [at(parts, 0, "part"), at(parts, 1, "part")];
   }
 

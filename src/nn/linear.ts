@@ -9,7 +9,7 @@ import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { RandomContext } from "./dropout.ts";
-import { Module } from "./module.ts";
+import { type HookHandle, Module } from "./module.ts";
 
 /** Options of a linear layer. */
 export interface LinearOptions {
@@ -24,6 +24,14 @@ export interface LinearOptions {
   readonly init?: Init;
 }
 
+/** What is done at the ends of a layer of whose weight each rank has a part. */
+export interface LinearEnds {
+  /** Makes of the input what the layer computes with. @default the input itself */
+  readonly enter?: (x: Tensor) => Tensor;
+  /** Makes of the product, without the bias, what the layer gives. @default the product itself */
+  readonly leave?: (y: Tensor) => Tensor;
+}
+
 /** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]; or `y = x W + b`, weight [inFeatures, outFeatures]. */
 export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor> {
   /** [outFeatures, inFeatures], or the other way round. */
@@ -32,6 +40,7 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   readonly bias: Parameter | undefined;
   /** How the weight lies. */
   readonly layout: WeightLayout;
+  #ends: LinearEnds = {};
 
   /** The weight is made here, or given when it is tied to another one. */
   constructor(device: Device, inFeatures: number, outFeatures: number, options: LinearOptions = {}, tied?: Parameter) {
@@ -48,10 +57,27 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   /**
    * x [.., inFeatures] → [.., outFeatures]
    *
-   * @param _context for what an adapter of the layer draws in training, where it drops out
+   * @param _context for the dropout of an adapter of the layer
    */
   forward(x: Tensor, _context?: RandomContext): Tensor {
-    const inputs = this.bias === undefined ? [x, this.weight] : [x, this.weight, this.bias];
-    return applyOne(linearOp, inputs, this.layout);
+    const { enter, leave } = this.#ends;
+    const input = enter === undefined ? x : enter(x);
+    const { weight, bias } = this;
+    if (leave !== undefined) {
+      const sum = leave(applyOne(linearOp, [input, weight], this.layout));
+      return bias === undefined ? sum : sum.add(bias);
+    }
+    return applyOne(linearOp, bias === undefined ? [input, weight] : [input, weight, bias], this.layout);
+  }
+
+  /** The dim of the weight that counts outputs. */
+  get outDim(): 0 | 1 {
+    return this.layout === "outIn" ? 0 : 1;
+  }
+
+  /** Has input and product pass through functions. Used by tensor parallelism. @returns ends that */
+  setEnds(ends: LinearEnds): HookHandle {
+    this.#ends = ends;
+    return () => void (this.#ends = {});
   }
 }

@@ -186,6 +186,11 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     return () => void (this.#adapter = undefined);
   }
 
+  /** True if an adapter changes the module's output. */
+  get isAdapted(): boolean {
+    return this.#adapter !== undefined;
+  }
+
   /** True if the module is in training mode, false in evaluation mode. */
   get training(): boolean {
     return this.#training;

@@ -12,7 +12,8 @@ import { CONSTANTS } from "../device/kernels/signature.ts";
 import { float32, int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { isDense } from "../shape.ts";
-import type { NormReducer, Parameter } from "../tensor/parameter.ts";
+import type { NormReducer } from "../tensor/norm_reducer.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 

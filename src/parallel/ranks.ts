@@ -5,23 +5,25 @@
  */
 import { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { InternalError, UnsupportedError } from "../errors.ts";
+import { ArgumentError, InternalError, UnsupportedError } from "../errors.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 
 /**
- * The group of a mesh of one axis, or the group that was given.
+ * The ranks of a mesh of one axis, also where that is an axis of a larger mesh, or the group that was given.
  *
  * @param what the action in the error's text, e.g. `shard`
- * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
+ * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessGroup {
-  const group = mesh instanceof DeviceMesh ? mesh.group : mesh;
-  const axes = mesh instanceof DeviceMesh ? mesh.axes : group.mesh?.mesh.axes ?? [];
-  if (axes.length <= 1) return group;
-  const over = group.mesh === undefined ? "a mesh" : `axis '${group.mesh.axis}' of a mesh`;
+  const isMesh = mesh instanceof DeviceMesh;
+  const axes = isMesh ? mesh.axes : mesh.mesh?.mesh.axes ?? [];
+  if (axes.length <= 1) return isMesh ? mesh.group : mesh;
+  const over = isMesh ? "a mesh" : `the group of axis '${mesh.mesh?.axis}' of a mesh`;
   const names = axes.join(" × ");
   throw new UnsupportedError(
-    `Cannot ${what} over ${over} of ${names}: ranks that differ on the other axes would train different models; ` +
-      "give a mesh of one axis over all ranks, or fullyShard one of two, of which the first replicates and the second shards",
+    `Cannot ${what} over ${over} of ${names}: ranks that differ on the other axes would train different models; give a mesh of ` +
+      "one axis over all ranks, an axis whose other axes divide the model or its data otherwise (mesh.get), or fullyShard two " +
+      "axes, of which the first replicates and the second shards (mesh.slice)",
   );
 }
 
@@ -39,7 +41,7 @@ export interface ShardRanks {
  * The ranks to shard over: all ranks of a group or of a mesh of one axis. On a mesh of two axes, parameters are replicated along the
  * first and sharded along the second.
  *
- * @throws {UnsupportedError} for a mesh of more axes, and for one axis of a larger mesh
+ * @throws {UnsupportedError} for a mesh of more axes, and for the bare group of one axis of a larger mesh
  */
 export function shardRanksOf(mesh: DeviceMesh | ProcessGroup): ShardRanks {
   if (mesh instanceof DeviceMesh && mesh.axes.length === 2) {
@@ -49,6 +51,23 @@ export function shardRanksOf(mesh: DeviceMesh | ProcessGroup): ShardRanks {
   }
   const group = ranksOf(mesh, "shard");
   return { all: group, group, replicas: undefined };
+}
+
+/**
+ * Refuses parameters that are cut over some of the ranks that are to share or copy them.
+ *
+ * @throws {ArgumentError} naming the parameter, the axis and both lists of ranks
+ */
+export function requireApart(parameters: readonly Parameter[], { worldRanks }: ProcessGroup, what: string): void {
+  for (const { fqn, placements } of parameters) {
+    for (const { axis } of placements) {
+      if (axis.worldRanks.filter((rank) => worldRanks.includes(rank)).length === 1) continue;
+      throw new ArgumentError(
+        `Cannot ${what} '${fqn}' over ranks ${worldRanks.join(", ")}: it is cut over axis '${axis.name}' of ranks ` +
+          `${axis.worldRanks.join(", ")}; give other axes of the mesh, by mesh.get or mesh.slice`,
+      );
+    }
+  }
 }
 
 /** Groups of neighbours, by the group that was cut and their size. */

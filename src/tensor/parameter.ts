@@ -13,8 +13,10 @@ import type { StatePool } from "../device/state_pool.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { denseLayout, type Layout, numelOf, type Shape } from "../shape.ts";
+import { globalLayout, largestPart, partShape, type Placement } from "./cut.ts";
 import { GradientSlot } from "./gradient_slot.ts";
 import type { HostArray } from "./host.ts";
+import { type NormReducer, reduceOver } from "./norm_reducer.ts";
 import { fullLayout, type ShardLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -46,22 +48,14 @@ export interface FlatShard {
   endWrite(): void;
 }
 
-/** Reduces the parts of a norm over ranks: in place, and without rounding. */
-export interface NormReducer {
-  /**
-   * Sums the int64 limbs of exact accumulators over the ranks, or takes the largest of floats.
-   *
-   * @param n number of elements
-   */
-  allReduce(ptr: DevicePtr, n: number, dtype: DType, op: "sum" | "max"): void;
-}
-
 /** Sums gradients over ranks at the end of a backward. */
 export interface GradientReducer {
   /** True if the next backward reduces gradients; if false, they add up on each rank (PyTorch's `no_sync`). */
   requiresGradientSync: boolean;
   /** Divisor of the sums; initially the number of ranks. */
   gradientDivideFactor: number;
+  /** The ranks that gradients are summed over, as the first group counts them. */
+  readonly worldRanks: readonly number[];
 }
 
 /** Kinds of parallelism of a parameter. */
@@ -71,7 +65,7 @@ export type StorageKind = "plain" | "replicated" | "sharded";
 export interface ParameterStorage {
   /** Kind of parallelism. */
   readonly kind: StorageKind;
-  /** The elements that this rank keeps, and their place in the flat shard. */
+  /** The elements of the global tensor that this rank keeps, and their place in the flat shard. */
   readonly shard: ShardLayout;
   /** Memory of the elements, alone or beside other parameters. */
   readonly flatShard: FlatShard;
@@ -79,7 +73,7 @@ export interface ParameterStorage {
   readonly sink: GradientSink;
   /** Reduces the gradient; undefined for a plain parameter. */
   readonly reducer: GradientReducer | undefined;
-  /** Undefined if every rank holds the unsharded gradient. */
+  /** Adds up norms over the ranks that hold other elements; undefined where every rank holds the whole gradient. */
   readonly normReducer: NormReducer | undefined;
   /** True if the elements have values. */
   hasValues(): boolean;
@@ -113,11 +107,11 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   };
   return {
     kind: "plain",
-    shard: fullLayout(parameter.shape),
+    shard: parameter.globalLayout(fullLayout(parameter.shape)),
     flatShard,
     sink,
     reducer: undefined,
-    normReducer: undefined,
+    normReducer: reduceOver(parameter.placements.map(({ axis }) => axis.normReducer)),
     hasValues: () => buffer.attached,
     materialize() {
       if (!buffer.attached) buffer.attach();
@@ -164,10 +158,13 @@ export class Parameter extends Tensor {
   /** Distribution of the parameter's first values. */
   readonly init: Init;
   /**
-   * What its values are kept in where it is sharded while it is frozen, such as the dtype of its file: no narrower one loses what the file
-   * says. Trained parameters, and those that are not sharded, are float32. Set it before `fullyShard`. @default float32
+   * dtype of its values where it is sharded while it is frozen, such as the dtype of its file. Trained parameters, and parameters that
+   * are not sharded, are float32. Set it before `fullyShard`. @default float32
    */
   frozenDtype: DType = float32;
+  /** Shape of the tensor that files and optimizers' states have; {@link shape} is that of this rank's part. */
+  readonly globalShape: Shape;
+  #placements: readonly Placement[] = [];
   /** The parameter's own memory, which holds its master values until it is sharded. */
   #own: Buffer;
   #plain: ParameterStorage;
@@ -184,11 +181,45 @@ export class Parameter extends Tensor {
   constructor(device: Device, shape: Shape, options: ParameterOptions = {}) {
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
+    this.globalShape = shape;
     this.init = options.init ?? { kind: "constant", value: 0 };
     this.#own = buffer;
     this.#plain = plainStorage(this, buffer);
     this.#storage = this.#plain;
     this.#requiresGrad = options.requiresGrad ?? true;
+    this.requiresGrad = this.#requiresGrad;
+  }
+
+  /** How the global tensor is cut into parts of which this rank has one; empty where each rank has the whole. */
+  get placements(): readonly Placement[] {
+    return this.#placements;
+  }
+
+  /** Elements of the largest part on any rank, of this shape where nothing is cut. */
+  get largestNumel(): number {
+    return largestPart(this.globalShape, this.#placements);
+  }
+
+  /** What a layout of this rank's part is of the global tensor. */
+  globalLayout(layout: ShardLayout): ShardLayout {
+    return globalLayout(this.globalShape, this.#placements, layout);
+  }
+
+  /**
+   * Becomes a part of its global tensor. Used by parallelisms, which check first: see `cutParameters`.
+   *
+   * @throws {ArgumentError} if it is not plain, or has values
+   */
+  place(placements: readonly Placement[]): void {
+    this.requirePlain("cut");
+    if (this.#own.attached) throw new ArgumentError(`Cannot cut '${this.fqn}': it has values`);
+    this.zeroGrad();
+    this.#placements = placements;
+    const shape = placements.reduce<Shape>((part, one) => partShape(part, one), this.globalShape);
+    this.#own = Buffer.empty(this.device, numelOf(shape) * float32.byteLength, this.#own.owner, "parameters");
+    this.rebind(this.#own, denseLayout(shape), float32);
+    this.#plain = plainStorage(this, this.#own);
+    this.#storage = this.#plain;
     this.requiresGrad = this.#requiresGrad;
   }
 
@@ -330,7 +361,7 @@ export class Parameter extends Tensor {
    *
    * @throws {ArgumentError} naming it
    */
-  requirePlain(verb: "shard" | "replicate"): void {
+  requirePlain(verb: "shard" | "replicate" | "cut"): void {
     const { kind } = this.#storage;
     if (kind !== "plain") throw new ArgumentError(`Cannot ${verb} '${this.fqn}': it is ${kind} already`);
   }

@@ -23,6 +23,7 @@ import { tensor, zeros } from "../tensor/create.ts";
 import type { GradientReducer } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { requireReducedOver } from "./axes.ts";
 
 /** Loss and tokens of a step; the same on every rank. */
 export interface StepLoss {
@@ -49,7 +50,8 @@ export const IGNORED_ROW: MicroBatch = {
 export interface StepParts {
   readonly model: CausalLm;
   readonly device: Device;
-  readonly group: ProcessGroup;
+  /** The ranks that read other data, over which losses, tokens and gradients are added. */
+  readonly data: ProcessGroup;
   /** Scales the loss, and so the gradients. */
   readonly scaler?: GradScaler | undefined;
 }
@@ -62,10 +64,11 @@ export class StepFactors implements Disposable {
   /** Factor that turns the sum of losses over all ranks into their mean. */
   readonly ofLoss: DeviceScalar;
 
-  /** @throws {ArgumentError} if there are several ranks and no parallelism reduces some of the trained parameters */
-  constructor({ model, device, group, scaler }: StepParts) {
+  /** @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters, or over other ranks than the loss */
+  constructor({ model, device, data, scaler }: StepParts) {
     const parameters = [...model.parameters()];
-    requireReducers(parameters, "run a backward", group.size);
+    requireReducers(parameters, "run a backward", data.size);
+    requireReducedOver(parameters, data);
     this.#reducers = [...new Set(parameters.flatMap(({ storage }) => storage.reducer ?? []))];
     this.#isScaled = this.#reducers.length === 0 || scaler !== undefined;
     this.#ofPart = device.scalars.make(1);
@@ -118,9 +121,10 @@ export class StepFactors implements Disposable {
 }
 
 /**
- * Adds the gradients of the mean loss to the gradients of the model. The last micro-batch's backward reduces them. Every rank of
- * the group must call it.
+ * Adds the gradients of the mean loss to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank must
+ * call it.
  *
+ * @param data the ranks that read other data
  * @param scaler scales the loss, and so the gradients
  * @throws {ArgumentError} if there are several ranks and no parallelism reduces some of the trained parameters
  */
@@ -128,12 +132,12 @@ export function backwardStep(
   model: CausalLm,
   { microBatches }: Batch,
   device: Device,
-  group: ProcessGroup,
+  data: ProcessGroup,
   scaler?: GradScaler,
 ): StepLoss {
-  const parts = { model, device, group, scaler };
+  const parts = { model, device, data, scaler };
   using factors = new StepFactors(parts);
-  const { tokens, microBatches: count } = countAll(microBatches, group);
+  const { tokens, microBatches: count } = countAll(microBatches, data);
   const forwards = Array.from({ length: count }, (_, i) => (): Tensor => {
     return forward(model, microBatches[i] ?? IGNORED_ROW, device);
   });
@@ -146,7 +150,7 @@ export function backwardStep(
  * @param forwards each returns the sum of a micro-batch's losses
  */
 export function backwardAll(
-  { device, group, scaler }: StepParts,
+  { device, data, scaler }: StepParts,
   factors: StepFactors,
   forwards: readonly (() => Tensor)[],
 ): Tensor {
@@ -160,7 +164,7 @@ export function backwardAll(
       (scaler?.scale(summed) ?? summed).backward();
       device.kernels.accumulate({ dstDtype: float32, srcDtype: part.dtype, n: 1, dst: loss.ptr, src: part.ptr });
     }
-    group.allReduce(loss.ptr, 1, float32, { scale: factors.ofLoss, unit: "loss" }).wait();
+    data.allReduce(loss.ptr, 1, float32, { scale: factors.ofLoss, unit: "loss" }).wait();
   } catch (error) {
     loss.dispose();
     throw error;
@@ -208,16 +212,16 @@ export function lossOf(model: CausalLm, inputs: CausalLmInputs & { readonly labe
   return loss;
 }
 
-/** Number of tokens of all ranks, and the largest number of micro-batches of a rank. */
+/** Tokens of all ranks that read other data, and the micro-batches of the rank that has most. */
 export function countAll(
   microBatches: readonly MicroBatch[],
-  group: ProcessGroup,
+  data: ProcessGroup,
 ): { tokens: number; microBatches: number } {
   let tokens = 0;
   for (const { labels } of microBatches) tokens += labels.filter((label) => label !== IGNORE_INDEX).length;
   const own = Float64Array.of(tokens, microBatches.length);
   const total = { tokens: 0, microBatches: 0 };
-  for (const bytes of group.exchange(new Uint8Array(own.buffer), "token count")) {
+  for (const bytes of data.exchange(new Uint8Array(own.buffer), "token count")) {
     const [theirs = NaN, length = NaN] = new Float64Array(bytes.slice().buffer);
     total.tokens += theirs;
     total.microBatches = Math.max(total.microBatches, length);

@@ -7,6 +7,7 @@
  */
 import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
 import { type DryOptions, openDry } from "../comm/data/dry.ts";
+import type { MeshShape } from "../comm/mesh.ts";
 import { backendOf } from "../comm/registry.ts";
 import { type MemoryTerms, NO_TERMS } from "../device/allocator.ts";
 import type { Device } from "../device/device.ts";
@@ -32,6 +33,8 @@ export interface DryRunOptions extends Omit<DryOptions, "rank"> {
    * 2
    */
   readonly steps?: number;
+  /** Lengths of the axes of the run's mesh, as `launch` takes them. @default one, `shard`, of all ranks */
+  readonly axes?: MeshShape | undefined;
   /** Code that would compute matrix products, if no device is given. */
   readonly cpuMath?: CpuMath;
 }
@@ -129,7 +132,7 @@ export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, 
  */
 export async function dryRun(
   setup: (run: Run) => (() => unknown) | Promise<() => unknown>,
-  { rank = 0, localWorldSize, device: given, steps = 2, cpuMath, ...planes }: DryRunOptions,
+  { rank = 0, localWorldSize, axes, device: given, steps = 2, cpuMath, ...planes }: DryRunOptions,
 ): Promise<DryRun> {
   using opened = new DisposableStack();
   const openCpu = async (): Promise<Device> => {
@@ -141,7 +144,7 @@ export async function dryRun(
   const { standsFor = backendOf(device, planes.worldSize) } = planes;
   const { allocator } = device;
   const group = openDry(device, { ...planes, standsFor, rank });
-  const run = new Run({ device, group, localWorldSize, print: () => {} });
+  const run = new Run({ device, group, localWorldSize, axes, print: () => {} });
   const step = await setup(run);
   await step();
   const before = allocator.stats.highest;

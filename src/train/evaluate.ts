@@ -42,7 +42,7 @@ export interface Evaluation {
  * ```
  */
 export async function evaluate(
-  { group }: Pick<Run, "group">,
+  { group, data: ranks = group }: Pick<Run, "group"> & Partial<Pick<Run, "data">>,
   model: CausalLm,
   data: AsyncIterable<Batch> | Iterable<Batch>,
 ): Promise<Evaluation> {
@@ -53,7 +53,7 @@ export async function evaluate(
     for (;;) {
       const next = await group.together("read a batch to evaluate on", () => batches.next());
       const microBatches = next.done ? [] : next.value.microBatches;
-      const counts = countAll(microBatches, group);
+      const counts = countAll(microBatches, ranks);
       if (counts.microBatches === 0) break;
       tokens += counts.tokens;
       for (let i = 0; i < counts.microBatches; i++) {
@@ -65,7 +65,7 @@ export async function evaluate(
     await batches.return(undefined);
   }
   if (tokens === 0) throw new ArgumentError("Cannot evaluate on data in which no token has a label: give at least one");
-  const [total = NaN] = group.sum([sum], "evaluation loss");
+  const [total = NaN] = ranks.sum([sum], "evaluation loss");
   const loss = total / tokens;
   return { loss, perplexity: model.device.math.exp(loss), tokens };
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type DeviceMesh, deviceMesh } from "../comm/mesh.ts";
+import { type DeviceMesh, deviceMesh, type MeshShape } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { openProcessGroup, type ProcessGroupOptions } from "../comm/registry.ts";
 import type { Batch } from "../data/micro_batch.ts";
@@ -22,6 +22,7 @@ import { Trace } from "../runtime/trace.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { takeAll } from "../unwind.ts";
+import { dataRanksOf, runAxes, type SamplePart, samplePartOf } from "./axes.ts";
 import { backwardStep } from "./backward.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
@@ -35,6 +36,13 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
    * @default cpu
    */
   readonly device?: string;
+  /**
+   * Lengths of the axes of the run's mesh, outermost first: `replicate`, `shard`, `context`, `tensor`, or torchtitan's names of them.
+   * One may be -1, the ranks that the others leave. Where none carries data, `shard` of one rank comes before them.
+   *
+   * @default { shard: all ranks }
+   */
+  readonly axes?: MeshShape | undefined;
   /** Receives notices for the user. @default standard error, a line each */
   readonly log?: Logger;
   /** Folder of this rank's trace: see `docs/trace.md`. @default FULLYSHARD_TRACE, else none */
@@ -47,6 +55,8 @@ export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 export interface RunParts extends Pick<Run, "device" | "group"> {
   /** Ranks on a host. @default all */
   readonly localWorldSize?: number | undefined;
+  /** Lengths of the axes of the mesh. @default one, `shard`, of all ranks */
+  readonly axes?: MeshShape | undefined;
   /** Closed with the run. */
   readonly trace?: Trace | undefined;
   /** Receives a line of {@link Run.log}. */
@@ -59,8 +69,12 @@ export class Run implements AsyncDisposable {
   readonly device: Device;
   /** All ranks of the run. */
   readonly group: ProcessGroup;
-  /** All ranks as a mesh of one axis, `shard`. */
+  /** All ranks as a mesh: of one axis, `shard`, unless the run was given axes. */
   readonly mesh: DeviceMesh;
+  /** The ranks that read other data than this one: over them losses, tokens and gradients are added. All, unless an axis is `tensor`. */
+  readonly data: ProcessGroup;
+  /** This rank's part of the samples; ranks that differ on a `tensor` axis read the same ones. */
+  readonly samples: SamplePart;
   /** Ranks on a host. */
   readonly localWorldSize: number;
   #hybridMesh: DeviceMesh | undefined;
@@ -69,12 +83,18 @@ export class Run implements AsyncDisposable {
   /** Lines that wait until the device has computed their values. */
   readonly #lines: { readonly ready: DeviceEvent; readonly print: () => void }[] = [];
 
-  /** Use {@link launch}. */
-  constructor({ device, group, print, trace, localWorldSize = group.size }: RunParts) {
+  /**
+   * Use {@link launch}.
+   *
+   * @throws {ArgumentError} if nothing is known of an axis, or the axes have another number of ranks
+   */
+  constructor({ device, group, print, trace, localWorldSize = group.size, axes = { shard: group.size } }: RunParts) {
     this.device = device;
     this.group = group;
     this.localWorldSize = localWorldSize;
-    this.mesh = deviceMesh(group, { shard: group.size });
+    this.mesh = deviceMesh(group, runAxes(axes, group.size));
+    this.data = dataRanksOf(this.mesh);
+    this.samples = samplePartOf(this.mesh);
     this.#print = print;
     this.#trace = trace;
   }
@@ -96,15 +116,15 @@ export class Run implements AsyncDisposable {
   }
 
   /**
-   * Makes forward and backward of all micro-batches of a step, and adds the gradients of the mean loss over the tokens of all
-   * ranks to the model's gradients. The last micro-batch's backward reduces them. Every rank must call it.
+   * Runs forward and backward on all micro-batches of a step, and adds the gradients of the mean loss over the tokens of all
+   * ranks that read other data to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank must call it.
    *
    * @returns the mean loss in nats, a float32 scalar, the same on every rank
-   * @throws {ArgumentError} if there are several ranks and no parallelism reduces some of the trained parameters
+   * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters, or over other ranks than {@link data}
    */
   backward(model: CausalLm, batch: Batch): Tensor {
     if (batch.step !== undefined) this.group.step = batch.step;
-    return backwardStep(model, batch, this.device, this.group).loss;
+    return backwardStep(model, batch, this.device, this.data).loss;
   }
 
   /**
@@ -168,6 +188,7 @@ function formatNumber(value: number): string {
  * Joins the run for which this process was started: as one of several ranks under a launcher, else alone.
  *
  * @throws {ConfigError} if the launch environment is incomplete or contradicts itself
+ * @throws {ArgumentError} if nothing is known of an axis, or the axes have another number of ranks
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world
  * @throws {UnsupportedError} {@link LibraryNotFoundError} if there is no such device, or a library that it needs is missing
  * @throws {FileError} if a trace is asked for and its file cannot be made
@@ -202,7 +223,7 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const group = opened.use(await openProcessGroup({ report, onStop: writeFlightRecord, ...options, device }));
   if (folder !== undefined && trace !== undefined) openTrace(folder, trace, group);
   const { localWorldSize } = environment ?? {};
-  const run = new Run({ device, group, localWorldSize, trace, print: terminal("stdout").write });
+  const run = new Run({ device, group, localWorldSize, axes: options.axes, trace, print: terminal("stdout").write });
   opened.move();
   return run;
 }

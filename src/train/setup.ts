@@ -73,7 +73,7 @@ export async function dryStep(
   let numParameters = 0;
   const hasGraph = trial.cudaGraphs === true;
   const taken = await dryRun(async (run) => {
-    const { device, group } = run;
+    const { device, group, data } = run;
     const model = await openModel(run, source, {
       frozenDtype: trial.frozenDtype ?? "file",
       ...trial.adapter === undefined ? {} : { adapter: trial.adapter },
@@ -87,7 +87,7 @@ export async function dryStep(
     const scaler = trial.scaler?.(device);
     if (trial.asyncSave === true) new CheckpointStager(device).reserve(trainedPart(model), optimizer);
     const graph = hasGraph ? new StepGraph(device) : undefined;
-    const context = { device, group, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler, graph };
+    const context = { device, group, data, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler, graph };
     return () => trainStep(context, trial.batch, 1);
   }, { ...options, ...hasGraph ? { steps: STEPS_TO_GRAPH } : {} });
   return { ...taken, numParameters };

@@ -27,6 +27,8 @@ export interface StepContext {
   readonly device: Device;
   /** The ranks of the step. */
   readonly group: ProcessGroup;
+  /** Those that read other data, over which losses, tokens and gradients are added. @default all */
+  readonly data?: ProcessGroup | undefined;
   /** The model that is trained. */
   readonly model: CausalLm;
   /** The optimizer of its parameters. */
@@ -58,7 +60,7 @@ export interface StepResult {
  * @throws {NonFiniteError} if the loss or a gradient is not finite, before any update
  */
 export function trainStep(context: StepContext, batch: Batch, step: number): StepResult {
-  const { group, device, model, optimizer, graph, scaler } = context;
+  const { group, data = group, device, model, optimizer, graph, scaler } = context;
   group.step = step;
   using _frame = scope();
   const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
@@ -70,7 +72,7 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
       return { ...readBoth(context, loss, norm), tokens, learningRate };
     }
     optimizer.zeroGrad();
-    const { loss, tokens } = backwardStep(model, batch, device, group, scaler);
+    const { loss, tokens } = backwardStep(model, batch, device, data, scaler);
     const mean = finiteLoss(loss.item());
     const norm = update(context);
     return { loss: mean, gradNorm: norm.item(), tokens, learningRate };

@@ -148,11 +148,11 @@ export class StepGraph implements Disposable {
    * @throws {UnsupportedError} if parameters are offloaded, as the host updates them
    */
   take(context: StepContext, { microBatches }: Batch): StepTensors & { readonly tokens: number } {
-    const { group } = context;
+    const { group, data = group } = context;
     // Listed once: searching a model's modules takes longer than a launch.
     const parameters = [...context.model.parameters()];
     requireOnDevice(parameters, context.device);
-    const { tokens, microBatches: count } = countAll(microBatches, group);
+    const { tokens, microBatches: count } = countAll(microBatches, data);
     const parts = Array.from({ length: count }, (_, i) => microBatches[i] ?? IGNORED_ROW);
     const shape = shapeOf(parts, parameters, context);
     // Units that a forward without a backward left gathered would be missing in a capture, and outdated in a launch.
@@ -163,11 +163,11 @@ export class StepGraph implements Disposable {
     this.#shape = shape;
     this.#context = context;
     const inputs = this.#inputs ??= new StepInputs(context, parts);
-    const factors = this.#factors ??= new StepFactors(context);
+    const factors = this.#factors ??= new StepFactors({ ...context, data });
     inputs.write(parts);
     const work = (): StepTensors => {
       using frame = scope();
-      const loss = backwardAll(context, factors, inputs.forwards(context, parts));
+      const loss = backwardAll({ ...context, data }, factors, inputs.forwards(context, parts));
       const norm = update(context);
       frame.keep(loss, norm);
       return { loss, norm };
@@ -181,10 +181,10 @@ export class StepGraph implements Disposable {
   }
 
   /** True if the graph, if there is one, has the addresses of the step's parameters. */
-  #worksOn({ model, optimizer, scaler, group }: StepContext, parameters: readonly Parameter[]): boolean {
+  #worksOn({ model, optimizer, scaler, group, data }: StepContext, parameters: readonly Parameter[]): boolean {
     const before = this.#context;
     const isSame = before?.model === model && before.optimizer === optimizer && before.scaler === scaler &&
-      before.group === group;
+      before.group === group && before.data === data;
     const captured = this.#captured;
     if (!isSame || captured === undefined) return isSame;
     return optimizer.isCaptured && parameters.every(({ storage }, i) => storage === captured.storages[i]);

@@ -18,7 +18,7 @@ import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
 import { at } from "../at.ts";
-import { ConfigError, type ConfigProblem, InternalError } from "../errors.ts";
+import { ConfigError, type ConfigProblem, InternalError, UnsupportedError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
 import { countOf } from "../words.ts";
@@ -267,7 +267,8 @@ function describeCut({ cutTokens, cutSamples }: Rows, sequenceLength: number, pa
  *   the model does not have
  * @throws {ConfigError} naming file and line of a row that does not fit or has no token to train on, unless it is to be skipped
  * @throws {ConfigError} if there is less text than one sample, naming the files and how many tokens they have
- * @throws {ArgumentError} if the batch cannot be divided among the ranks
+ * @throws {ArgumentError} if the batch cannot be divided among the ranks that read other samples
+ * @throws {UnsupportedError} if an axis of the run is to divide the positions of samples
  * @example
  * ```ts
  * import { launch, openModel, textData } from "fullyshard";
@@ -279,12 +280,20 @@ function describeCut({ cutTokens, cutSamples }: Rows, sequenceLength: number, pa
  * ```
  */
 export async function textData(
-  { group, localWorldSize = group.size }: Pick<Run, "group"> & Partial<Pick<Run, "localWorldSize">>,
+  { group, localWorldSize = group.size, data = group, samples = data }:
+    & Pick<Run, "group">
+    & Partial<Pick<Run, "localWorldSize" | "data" | "samples">>,
   model: CausalLm,
   inputs: string | URL | readonly (string | URL)[],
   options: TextDataOptions,
 ): Promise<TextData> {
   const { sequenceLength, batch, microBatches = 1, seed = 0, cache, eosToken, name = "data", padTo } = options;
+  if (samples.size !== data.size) {
+    throw new UnsupportedError(
+      `Cannot divide samples among ${data.size} ranks of which ${samples.size} read other samples: no loader divides the positions of ` +
+        "a sample over an axis context (cp) yet; give that axis one rank",
+    );
+  }
   const patterns = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
   const { tokenizer, source } = await group.together("open the text", async () => {
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;
@@ -328,14 +337,14 @@ export async function textData(
     ? "none"
     : options.packing ?? "wrapped";
   if (packing === "wrapped") requireSample(tokens, source, sequenceLength, name);
-  const data = new TextData(tokenizer, {
+  const opened = new TextData(tokenizer, {
     ...{ tokens, packing, padTo, sequenceLength, seed, microBatches, globalBatch: batch },
-    ...{ rank: group.rank, worldSize: group.size },
+    ...{ rank: samples.rank, worldSize: samples.size },
   }, { summary, chatTemplate: options.chatTemplate });
-  const cut = data.rows && describeCut(data.rows, sequenceLength, packing);
+  const cut = opened.rows && describeCut(opened.rows, sequenceLength, packing);
   if (group.rank === 0) {
     if (summary !== undefined) { for (const line of lossesOf(summary)) group.report(`${name}: ${line}`); }
     if (cut !== undefined) group.report(cut);
   }
-  return data;
+  return opened;
 }

@@ -102,7 +102,7 @@ class Training {
 
   async train(): Promise<TrainResult> {
     const config = this.#config;
-    const { device, group } = this.#run;
+    const { device, group, data: dataRanks } = this.#run;
     requireSameConfig(group, config);
     requireSaves(config);
     requireGraphs(config, device, group);
@@ -132,7 +132,8 @@ class Training {
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
-    const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler, graph };
+    const { maxGradNorm } = config;
+    const context: StepContext = { device, group, data: dataRanks, model, optimizer, maxGradNorm, scaler, graph };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
     this.#trackers = await group.together(
       "open the trackers",

@@ -17,7 +17,7 @@ interface Place {
   readonly never?: readonly string[];
 }
 
-const belowModels = ["src/optim/", "src/comm/", "src/data/", "src/ddp/", "src/fsdp/"];
+const belowModels = ["src/optim/", "src/comm/", "src/data/", "src/ddp/", "src/fsdp/", "src/axes/"];
 const foreign = ["src/ffi/"];
 
 /** The layers, lowest first. A file belongs to the first place that holds it. */
@@ -43,6 +43,7 @@ const places: readonly Place[] = [
   { path: "src/checkpoint/offline/", layer: 6.5, never: foreign },
   { path: "src/checkpoint/gguf/", layer: 6.55, never: foreign },
   { path: "src/checkpoint/", layer: 6.6, never: foreign },
+  { path: "src/axes/", layer: 7, never: foreign },
   { path: "src/ddp/", layer: 7, never: foreign },
   { path: "src/fsdp/", layer: 7, never: foreign },
   { path: "src/models/", layer: 8, never: [...foreign, ...belowModels] },

@@ -84,9 +84,10 @@ export function meshesAndGroups({ group }: WorldRank): MeshesReport {
   const second = deviceMesh(group, square);
   const anew = second !== first && second.axis("shard").sum([1], "ranks")[0] === 2;
   if (group.kind === "shm") return { equal, anew, sums, refused: "", room: true };
-  // The world, three axes of two meshes that are there, and one place that is left for the first axis.
+  // The world, two axes that are there, another group, and one place that is left for the first axis.
+  const all = group.split([0, 1, 2, 3], "all");
   const held = Array.from({ length: 11 }, (_, i) => group.split([group.rank], `own ${i}`));
-  const refused = messageOf(() => deviceMesh(group, { x: 2, y: 2 }));
+  const refused = messageOf(() => deviceMesh(all, { x: 2, y: 2 }));
   group.barrier("refused");
   const room = messageOf(() => group.split([group.rank], "last")) === "" && held.length === 11;
   return { equal, anew, sums, refused, room };

@@ -4,14 +4,14 @@ import { test } from "node:test";
 import { valuesOf, world } from "../support/world.ts";
 import { leaveOut, mix, shardAxis } from "./mixed_ranks.ts";
 
-test("fullyShard() and replicate() refuse an axis of a larger mesh, and do not recommend one", async () => {
+test("fullyShard() and replicate() refuse the bare group of an axis of a larger mesh, and do not recommend one", async () => {
   for (const [size, shape] of [[2, { replicate: 2, shard: 1 }], [4, { replicate: 2, shard: 2 }]] as const) {
     for (const errors of valuesOf(await world(size, shardAxis, { data: shape }))) {
       assert.equal(errors.length, 2);
       for (const error of errors) {
         assert.match(
           error,
-          /^UnsupportedError: .* over axis 'shard' of a mesh of replicate × shard: .* train different/,
+          /^UnsupportedError: .* over the group of axis 'shard' of a mesh of replicate × shard: .* train different/,
         );
         assert.doesNotMatch(error, /mesh\.axis/);
       }

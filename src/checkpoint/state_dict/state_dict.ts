@@ -84,7 +84,15 @@ export interface OtherFiles {
 export function* plainDirectoryTensors(
   model: NamedParts,
 ): Generator<DirectoryTensor> {
-  for (const [name, part] of namedParts(model)) yield { name, part, shape: part.shape, box: fullBox(part.shape) };
+  for (const [name, part] of namedParts(model)) {
+    const shape = globalShapeOf(part);
+    yield { name, part, shape, box: fullBox(shape) };
+  }
+}
+
+/** Shape of the tensor that files have of a parameter, which may be one rank's part of it, or of a buffer. */
+export function globalShapeOf(part: DirectoryTensor["part"]): Shape {
+  return "globalShape" in part ? part.globalShape : part.shape;
 }
 
 /** Parameters, then buffers that are saved. */

@@ -1,0 +1,146 @@
+/**
+ * Tensor parallelism: linear layers of a model compute with parts of their weights, by a plan of names and styles (PyTorch's
+ * `parallelize_module`, `torch/distributed/tensor/parallel/api.py`; plans are spelled as in transformers).
+ *
+ * @module
+ */
+import type { DeviceMesh } from "../comm/mesh.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { didYouMean } from "../config/nearest.ts";
+import { ArgumentError } from "../errors.ts";
+import { Linear } from "../nn/linear.ts";
+import type { HookHandle, Module } from "../nn/module.ts";
+import { cutParameters } from "../parallel/cut.ts";
+import type { CutRule } from "../tensor/cut.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import { takeAll } from "../unwind.ts";
+import { type CutModule, requireCuttable } from "./checks.ts";
+import { leave } from "./ops.ts";
+import { SharedInputs } from "./shared_inputs.ts";
+import { rulesOf, type Style, STYLES } from "./styles.ts";
+
+/** Styles of layers by their names below the module; `*` stands for one part of a name, e.g. `model.layers.*.mlp.up_proj`. */
+export type ParallelizePlan = Readonly<Record<string, Style>>;
+
+/**
+ * Has linear layers of a module compute with parts of their weights, over an axis of a mesh. Collective over the axis. Parallelize
+ * first, then shard over the axes that carry data, and initialize or load last: values and checkpoints are those of the whole.
+ *
+ * Every rank of the axis must be given the same input. A `colwise` layer gives a part of the outputs, which a `rowwise` layer takes and
+ * adds up over the axis; `SelfAttention` computes with as many heads as its projections give. On an axis of one rank nothing changes.
+ *
+ * @param module a model, or a part of one
+ * @param axis an axis of a mesh, e.g. `run.mesh.get("tensor")`
+ * @param plan which layers are cut, and how
+ * @returns undoes it, as long as the parameters are plain and have no values
+ * @throws {ArgumentError} if a name of the plan fits no linear layer, a style is unknown, or ranks do not divide what must be
+ * divided; nothing is changed then
+ * @throws {UnsupportedError} for parts of what cannot be cut yet
+ * @example
+ * ```ts
+ * import { fullyShard, launch, openModel, parallelizeModule } from "fullyshard";
+ * await using run = await launch({ axes: { shard: 1, tensor: 1 } }); // under a launcher e.g. { shard: 2, tensor: 2 }
+ * const sizes = { vocab_size: 64, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4 };
+ * const model = await openModel(run, { model_type: "llama", ...sizes });
+ * parallelizeModule(model, run.mesh.get("tensor"), {
+ *   "model.layers.*.self_attn.q_proj": "colwise",
+ *   "model.layers.*.self_attn.k_proj": "colwise",
+ *   "model.layers.*.self_attn.v_proj": "colwise",
+ *   "model.layers.*.self_attn.o_proj": "rowwise",
+ *   "model.layers.*.mlp.gate_proj": "colwise",
+ *   "model.layers.*.mlp.up_proj": "colwise",
+ *   "model.layers.*.mlp.down_proj": "rowwise",
+ * });
+ * for (const block of model.layers) fullyShard(block, { mesh: run.mesh.get("shard") });
+ * fullyShard(model, { mesh: run.mesh.get("shard") });
+ * await model.load();
+ * ```
+ */
+export function parallelizeModule(module: Module, axis: DeviceMesh, plan: ParallelizePlan): HookHandle {
+  const { axes } = axis;
+  if (axes.length !== 1) {
+    throw new ArgumentError(
+      `Cannot parallelize over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`,
+    );
+  }
+  module.ensureNames();
+  const { group } = axis;
+  const rules = new Map<Parameter, CutRule>();
+  const cuts = group.agree(`parallelize ${module.constructor.name}`, () => {
+    const found = cutModules(module, plan);
+    for (const cut of found) {
+      const packsOf = requireCuttable(cut, group.size);
+      for (const [layer, style] of cut.layers) {
+        for (const [parameter, rule] of rulesOf(layer, style, packsOf(layer))) {
+          requireOnce(parameter, rule, rules.get(parameter));
+          rules.set(parameter, rule);
+        }
+      }
+    }
+    return found;
+  });
+  if (group.size === 1) return () => {};
+  const uncut = cutParameters(axis, rules);
+  const ends = cuts.flatMap((cut) => joinEnds(cut, group));
+  return () => {
+    uncut(); // where that is refused, layers go on with their parts
+    takeAll(ends.splice(0));
+  };
+}
+
+/** The layers that a plan names, by the modules that hold them. */
+function cutModules(root: Module, plan: ParallelizePlan): readonly CutModule[] {
+  const names = new Map(root.namedModules());
+  const styles = new Map<Linear, Style>();
+  for (const [pattern, style] of Object.entries(plan)) {
+    if (!STYLES.includes(style)) {
+      throw new ArgumentError(
+        `Cannot cut '${pattern}' ${style}: styles are ${STYLES.join(" and ")}${didYouMean(style, STYLES)}`,
+      );
+    }
+    const found = [...names].filter(([name]) => fits(name, pattern));
+    if (found.length === 0) {
+      throw new ArgumentError(`The plan's '${pattern}' fits no module${didYouMean(pattern, names.keys())}`);
+    }
+    for (const [name, layer] of found) {
+      if (!(layer instanceof Linear)) {
+        throw new ArgumentError(`Cannot cut '${name}' ${style}: it is a ${layer.constructor.name}, and no Linear`);
+      }
+      const before = styles.get(layer);
+      if (before !== undefined && before !== style) {
+        throw new ArgumentError(`Cannot cut '${name}' ${style}: the plan says ${before} as well`);
+      }
+      styles.set(layer, style);
+    }
+  }
+  return [...names].flatMap(([name, module]) => {
+    const own = [...module.children()].flatMap(([, child]): [Linear, Style][] => {
+      const style = child instanceof Linear ? styles.get(child) : undefined;
+      return child instanceof Linear && style !== undefined ? [[child, style]] : [];
+    });
+    return own.length === 0 ? [] : [{ name, module, layers: new Map(own) }];
+  });
+}
+
+/** Whether a name has the parts of a pattern, of which `*` is any. */
+function fits(name: string, pattern: string): boolean {
+  const [parts, wanted] = [name.split("."), pattern.split(".")];
+  return parts.length === wanted.length && wanted.every((part, i) => part === "*" || part === parts[i]);
+}
+
+/** Refuses to cut a weight that two layers share in two ways. */
+function requireOnce({ fqn }: Parameter, { dim, packs }: CutRule, before: CutRule | undefined): void {
+  if (before === undefined || (before.dim === dim && before.packs === packs)) return;
+  throw new ArgumentError(`Cannot cut '${fqn}' by dim ${dim}: a layer that it is tied to is cut by dim ${before.dim}`);
+}
+
+/** Has the layers of a module sum where they must. */
+function joinEnds({ name, module, layers }: CutModule, group: ProcessGroup): readonly HookHandle[] {
+  const inputs = new SharedInputs({ group, unit: name });
+  const ends = Array.from(layers, ([layer, style]) => {
+    if (style === "colwise") return layer.setEnds({ enter: (x) => inputs.enter(x) });
+    const { fqn: unit = name } = layer;
+    return layer.setEnds({ leave: (y) => leave(y, { group, unit }) });
+  });
+  return [inputs.follow(module), ...ends];
+}

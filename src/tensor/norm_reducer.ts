@@ -1,0 +1,38 @@
+/**
+ * What combines the parts of a norm that other ranks hold. It belongs to how a parameter lies on the ranks, and not to a group: the
+ * parts of one that is cut over an axis are added over that axis too, and a copy that each rank of the axis has is not.
+ *
+ * @module
+ */
+import type { DevicePtr } from "../device/device.ts";
+import type { DType } from "../dtype.ts";
+
+/** Combines the parts of a norm that other ranks hold: in place, and without rounding. */
+export interface NormReducer {
+  /**
+   * Sums the int64 limbs of exact accumulators over the ranks, or takes the largest of floats.
+   *
+   * @param n how many elements
+   */
+  allReduce(ptr: DevicePtr, n: number, dtype: DType, op: "sum" | "max"): void;
+}
+
+/** Reducers that follow each other, by the first and the next. */
+const CHAINS: WeakMap<NormReducer, WeakMap<NormReducer, NormReducer>> = new WeakMap();
+
+/** Combines over several axes, one after another: sums are exact, so their order is of no consequence. One object for equal lists. */
+export function reduceOver(reducers: readonly NormReducer[]): NormReducer | undefined {
+  const [first, ...rest] = reducers;
+  return first && rest.reduce((before, next) => {
+    const known = CHAINS.get(before) ?? new WeakMap<NormReducer, NormReducer>();
+    CHAINS.set(before, known);
+    const chain = known.get(next) ?? {
+      allReduce(...parts: Parameters<NormReducer["allReduce"]>): void {
+        before.allReduce(...parts);
+        next.allReduce(...parts);
+      },
+    };
+    known.set(next, chain);
+    return chain;
+  }, first);
+}

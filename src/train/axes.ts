@@ -1,0 +1,109 @@
+/**
+ * Axes of a run by their names: over which of them ranks read other data, and over which all read the same.
+ *
+ * @module
+ */
+import type { DeviceMesh, MeshShape } from "../comm/mesh.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { didYouMean } from "../config/nearest.ts";
+import { ArgumentError } from "../errors.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+
+/** What ranks that differ on an axis read: other samples, other positions of the same samples, or the same. */
+type AxisData = "samples" | "positions" | "the same";
+
+/** Names of axes; PyTorch's and torchtitan's are known beside the library's own. */
+const AXES: Readonly<Record<string, AxisData>> = {
+  replicate: "samples",
+  shard: "samples",
+  dp: "samples",
+  dp_replicate: "samples",
+  dp_shard: "samples",
+  context: "positions",
+  cp: "positions",
+  tensor: "the same",
+  tp: "the same",
+};
+
+/** A rank's place among those that read other samples. */
+export interface SamplePart {
+  /** This rank's place. */
+  readonly rank: number;
+  /** How many places there are. */
+  readonly size: number;
+}
+
+/**
+ * The axes of a run: those given, of which one may be as long as the others leave, and `shard` of one rank before them where none
+ * carries data.
+ *
+ * @throws {ArgumentError} if nothing is known of an axis, with the nearest name, or the others leave no whole number
+ */
+export function runAxes(given: MeshShape, size: number): MeshShape {
+  const shape = withRest(given, size);
+  const known = Object.keys(AXES);
+  for (const name of Object.keys(shape)) {
+    if (AXES[name] !== undefined) continue;
+    throw new ArgumentError(
+      `A run has no axis '${name}': there are ${known.join(", ")}${
+        didYouMean(name, known)
+      }; for other names lay a mesh of your ` +
+        "own with deviceMesh(run.group, …)",
+    );
+  }
+  return Object.keys(shape).some((name) => AXES[name] !== "the same") ? shape : { shard: 1, ...shape };
+}
+
+/** Gives an axis of length -1 the ranks that the others leave. */
+function withRest(shape: MeshShape, size: number): MeshShape {
+  const open = Object.keys(shape).filter((name) => shape[name] === -1);
+  const [name] = open;
+  if (name === undefined) return shape;
+  const others = Object.values(shape).reduce((all, length) => length === -1 ? all : all * length, 1);
+  if (open.length > 1 || !Number.isInteger(size / others)) {
+    const text = Object.entries(shape).map(([axis, length]) => `${axis}: ${length}`).join(", ");
+    throw new ArgumentError(
+      `Axes { ${text} } leave no whole number of ${size} ranks to one axis of -1: give lengths whose product divides ${size}`,
+    );
+  }
+  return { ...shape, [name]: size / others };
+}
+
+/** The ranks whose losses, tokens and gradients are added: those that read other samples or other positions. */
+export function dataRanksOf(mesh: DeviceMesh): ProcessGroup {
+  return mesh.slice(mesh.axes.filter((name) => AXES[name] !== "the same")).group;
+}
+
+/** This rank's part of the samples; all of a row's positions. */
+export function samplePartOf(mesh: DeviceMesh): SamplePart {
+  const part = { rank: 0, size: 1 };
+  for (const [i, name] of mesh.axes.entries()) {
+    const [length = NaN, place = NaN] = [mesh.shape[i], mesh.coordinate[i]];
+    if (AXES[name] !== "samples") continue;
+    part.rank = part.rank * length + place;
+    part.size *= length;
+  }
+  return part;
+}
+
+/**
+ * Refuses parameters whose gradients are added over other ranks than the loss is: they would be too large or too small by the
+ * number of ranks, which an optimizer that adapts to their size hides.
+ *
+ * @param data the ranks that the loss is added over
+ * @throws {ArgumentError} naming the parameter and both lists of ranks
+ */
+export function requireReducedOver(parameters: readonly Parameter[], data: ProcessGroup): void {
+  const expected = [...data.worldRanks].sort((a, b) => a - b).join(", ");
+  const seen = new Set<unknown>();
+  for (const { fqn, requiresGrad, storage: { reducer } } of parameters) {
+    if (reducer === undefined || !requiresGrad || seen.has(reducer)) continue;
+    seen.add(reducer);
+    const found = [...reducer.worldRanks].sort((a, b) => a - b).join(", ");
+    if (found === expected) continue;
+    throw new ArgumentError(
+      `Cannot run a backward: the gradient of '${fqn}' is added over ranks ${found}, and the loss over ranks ${expected}; give ` +
+        "fullyShard or replicate the axes that carry data (run.mesh.get, slice or flatten), or train over a run of other axes",
+    );
+  }
+}
