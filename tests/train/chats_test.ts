@@ -65,6 +65,35 @@ test(
   },
 );
 
+test(
+  "samples packed by bfd share rows, with the same bits sharded and replicated, and the same loss",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const rows = Array.from({ length: 24 }, (_, i) => ({ prompt: `${i}?`, completion: ` ${"a".repeat(1 + i)}` }));
+    const data = folder.write("rows.jsonl", rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
+    const packed = ["--packing", "bfd", "--steps", "3", "--global-batch", "2"];
+    const sharded = await run(flagsIn(folder, data, "fsdp", ...packed));
+    succeeds(sharded);
+    const [, numRows = ""] =
+      /24 samples of at most 64 tokens, .* trained on; in (\d+) rows, of which [\d.]+ % are padding/
+        .exec(sharded.stderr) ?? [];
+    assert.ok(Number(numRows) > 0 && Number(numRows) < 12, sharded.stderr);
+    const whole = metricLines(folder, "fsdp").map(essence);
+    succeeds(await run(flagsIn(folder, data, "ddp", ...packed, "--strategy", "ddp")));
+    assert.deepEqual(metricLines(folder, "ddp").map(essence), whole);
+    // Without learning, the loss over all targets is one number, whether samples share rows or not.
+    const all = ["--steps", "1", "--eval-data", data, "--learning-rate", "0"];
+    succeeds(await run(flagsIn(folder, data, "apart", ...all)));
+    succeeds(await run(flagsIn(folder, data, "packed", ...all, "--packing", "bfd")));
+    const [apart = NaN, together = NaN] = ["apart", "packed"].map((out) => {
+      const { eval_loss: loss }: { eval_loss: number } = JSON.parse(metricLines(folder, out).at(-1) ?? "");
+      return loss;
+    });
+    assert.ok(Math.abs(apart - together) <= 1e-6 * apart, `${apart} apart, ${together} together`);
+  },
+);
+
 test("a run on chats takes JSON arrays and gzip, and held-out chats", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const array = folder.write("chats.json", JSON.stringify(ROWS, null, 2));
