@@ -50,7 +50,7 @@ export interface SampleCache {
 /** What of rows that are skipped is kept in words. */
 const MOST_SKIPPED = 3;
 /** Changes whenever the same rows give other samples than before. */
-const ENCODING = "samples 1";
+const ENCODING = "samples 2";
 
 /**
  * The cache of rows under an encoding.
