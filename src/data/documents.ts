@@ -73,7 +73,7 @@ const MAX_DOCUMENT_BYTES = 2 ** 29 - 64;
 export function openText(inputs: readonly string[], { field = "text", name = "data" }: TextOptions = {}): TextSource {
   const { files, skipped } = findFiles(inputs, { field, name });
   const lengths = files.map(fileByteLength);
-  const refuse: Refuse = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
+  const refuse: RefuseText = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
   for (const [i, file] of files.entries()) {
     const byteLength = lengths[i] ?? 0;
     if (!isJsonLines(file) && byteLength > MAX_DOCUMENT_BYTES) throw tooLong(refuse, file, byteLength);
@@ -89,9 +89,9 @@ export function openText(inputs: readonly string[], { field = "text", name = "da
 }
 
 /** Makes the error for a place in a file. */
-type Refuse = (where: string, expected: string, got: string) => ConfigError;
+type RefuseText = (where: string, expected: string, got: string) => ConfigError;
 
-async function* documentsOf(files: readonly string[], field: string, refuse: Refuse): AsyncIterable<TextDocument> {
+async function* documentsOf(files: readonly string[], field: string, refuse: RefuseText): AsyncIterable<TextDocument> {
   let before = 0;
   for (const file of files) {
     if (isJsonLines(file)) {
@@ -122,7 +122,7 @@ function* contentsOf(files: readonly string[], field: string): Iterable<string |
 }
 
 /** The text of a JSONL line; empty for a blank one. */
-function textOf(bytes: Uint8Array, where: string, field: string, refuse: Refuse): string {
+function textOf(bytes: Uint8Array, where: string, field: string, refuse: RefuseText): string {
   const json = decodeText(bytes, where, refuse);
   if (json.trim() === "") return "";
   let value: unknown;
@@ -155,7 +155,7 @@ function halfPairIn(text: string): string {
 }
 
 /** Lines of a file as bytes, read in chunks; a last line without an end counts. Bytes are valid until the next line. */
-function* linesOf(file: string, refuse: Refuse): Iterable<{ bytes: Uint8Array; line: number; end: number }> {
+function* linesOf(file: string, refuse: RefuseText): Iterable<{ bytes: Uint8Array; line: number; end: number }> {
   using reader = openReadable(file);
   /** The beginning of a line whose end has not been read, in pieces. */
   let begun: Uint8Array[] = [];
@@ -193,13 +193,13 @@ function concatenate(parts: readonly Uint8Array[], byteLength: number): Uint8Arr
   return whole;
 }
 
-function tooLong(refuse: Refuse, where: string, byteLength: number): ConfigError {
+function tooLong(refuse: RefuseText, where: string, byteLength: number): ConfigError {
   const got = `${byteLength} or more: split it, or write it as JSON lines (.jsonl), one document a line`;
   return refuse(where, `at most ${MAX_DOCUMENT_BYTES} bytes of a document`, got);
 }
 
 /** UTF-8 text without a byte order mark. */
-function decodeText(bytes: Uint8Array, where: string, refuse: Refuse): string {
+function decodeText(bytes: Uint8Array, where: string, refuse: RefuseText): string {
   const decoded = decodeUtf8(bytes);
   if ("text" in decoded) return decoded.text;
   throw refuse(where, "UTF-8 text", notUtf8(decoded));

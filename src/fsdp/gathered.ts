@@ -39,7 +39,7 @@ import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
 import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
-import { MemoryState, type ParameterMove, type ParameterState, SEGMENT_MOVES } from "./states.ts";
+import { MemoryState, type ParameterMove, SEGMENT_MOVES, type UnshardState } from "./states.ts";
 
 /** This rank's part of the unsharded buffer, which some of the ranks gather from each other. */
 interface KeptPart {
@@ -98,7 +98,7 @@ export class GatheredParameters {
   /** dtype of the gathered elements. */
   readonly #wireDtype: DType;
   readonly #nameOf: () => string;
-  readonly #state: MemoryState<ParameterState, ParameterMove>;
+  readonly #state: MemoryState<UnshardState, ParameterMove>;
   /** The window that other ranks read; undefined where the shard is offloaded. */
   readonly #shared: GatherWindow | undefined;
   /** The shard; undefined until {@link open}, and after {@link dispose}. */

@@ -6,7 +6,7 @@
 import * as z from "zod";
 import { CheckpointError, UnsupportedError } from "../../errors.ts";
 import { isJsonObject, type JsonObject, parseJsonObject } from "../../json.ts";
-import { type PreTokenizer, preTokenizerSchema } from "./pre_tokenizers.ts";
+import { preTokenizerSchema, type PreTokenizerStep } from "./pre_tokenizers.ts";
 
 /** How deep objects of these files may lie in each other. */
 const MAX_DEPTH = 64;
@@ -43,7 +43,7 @@ export interface TypedPart {
 }
 
 /** A token beside the model's vocabulary. */
-export interface AddedToken {
+export interface GgufAddedToken {
   readonly id: number;
   readonly content: string;
   readonly special: boolean;
@@ -60,7 +60,7 @@ export interface TokenizerFiles {
   readonly file: string;
   /** Ids by token. */
   readonly vocab: ReadonlyMap<string, number>;
-  readonly added: readonly AddedToken[];
+  readonly added: readonly GgufAddedToken[];
   /** Pairs, first those that are merged first. */
   readonly merges: readonly (readonly [string, string])[];
   readonly unkToken: string | undefined;
@@ -68,7 +68,7 @@ export interface TokenizerFiles {
   readonly ignoresMerges: boolean;
   /** Steps on whole texts, in order. */
   readonly normalizers: readonly TypedPart[];
-  readonly preTokenizer: PreTokenizer | undefined;
+  readonly preTokenizer: PreTokenizerStep | undefined;
   readonly postProcessors: readonly TypedPart[];
   /** `tokenizer_config.json`, where there is one. */
   readonly config: JsonObject;

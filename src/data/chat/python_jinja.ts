@@ -12,7 +12,7 @@ import { tokenize } from "@huggingface/jinja";
 import { TemplateFailure } from "./failure.ts";
 
 /** A token of a template. */
-export type Token = ReturnType<typeof tokenize>[number];
+export type JinjaToken = ReturnType<typeof tokenize>[number];
 
 /** Functions that rewritten templates call: of these names no template has any. */
 export const FUNCTIONS: Readonly<Record<string, (...args: readonly unknown[]) => unknown>> = {
@@ -30,21 +30,21 @@ const SIMPLE: readonly string[] = [
 const OPENING: Readonly<Record<string, string>> = { CloseParen: "OpenParen", CloseSquareBracket: "OpenSquareBracket" };
 
 /** Tokens of a template, rewritten. @throws {SyntaxError} if it is not Jinja */
-export function tokensOf(source: string): Token[] {
+export function tokensOf(source: string): JinjaToken[] {
   const tokens = tokenize(source.replace(/\r\n?/g, "\n"), { lstrip_blocks: true, trim_blocks: true });
   return rewriteStrips(rewriteOutput(tokens));
 }
 
 /** Tokens of some Jinja within `{{` and `}}`, to be put elsewhere. */
-function inner(expression: string): Token[] {
+function inner(expression: string): JinjaToken[] {
   return tokenize(`{{ ${expression} }}`).slice(1, -1);
 }
 
 /** Puts a call around what each `{{ }}` writes. */
-function rewriteOutput(tokens: readonly Token[]): Token[] {
+function rewriteOutput(tokens: readonly JinjaToken[]): JinjaToken[] {
   const before = inner("__fullyshard_text(");
   const after = inner(")");
-  const all: Token[] = [];
+  const all: JinjaToken[] = [];
   let start = 0;
   for (const token of tokens) {
     if (token.type === "CloseExpression") {
@@ -64,7 +64,7 @@ function rewriteOutput(tokens: readonly Token[]): Token[] {
 }
 
 /** Makes calls of functions of the methods that take characters to strip. */
-function rewriteStrips(tokens: readonly Token[]): Token[] {
+function rewriteStrips(tokens: readonly JinjaToken[]): JinjaToken[] {
   const all = [...tokens];
   for (let i = 0; i < all.length; i++) {
     const [dot, name, open, next] = all.slice(i, i + 4);
@@ -80,7 +80,7 @@ function rewriteStrips(tokens: readonly Token[]): Token[] {
 }
 
 /** Where the value begins whose method is called at a dot: a name or a text, with members, calls and subscripts behind it. */
-function beginningOf(tokens: readonly Token[], dot: number): number {
+function beginningOf(tokens: readonly JinjaToken[], dot: number): number {
   let at = dot - 1;
   for (;;) {
     for (
@@ -99,7 +99,7 @@ function beginningOf(tokens: readonly Token[], dot: number): number {
   }
 }
 
-function matching(tokens: readonly Token[], close: number, opening: string): number {
+function matching(tokens: readonly JinjaToken[], close: number, opening: string): number {
   const closing = tokens[close]?.type;
   let depth = 0;
   for (let at = close; at >= 0; at--) {

@@ -7,14 +7,14 @@
 import { Environment, Interpreter, parse } from "@huggingface/jinja";
 import { CheckpointError, UnsupportedError } from "../../errors.ts";
 import type { JsonObject } from "../../json.ts";
-import type { Message } from "./columns.ts";
+import type { ChatMessage } from "./columns.ts";
 import { TemplateFailure } from "./failure.ts";
 import { FUNCTIONS, tokensOf } from "./python_jinja.ts";
 import { strftime } from "./strftime.ts";
 
 /** What a template is given. */
 export interface TemplateInputs {
-  readonly messages: readonly Message[];
+  readonly messages: readonly ChatMessage[];
   readonly tools?: readonly JsonObject[] | undefined;
   /** Whether the text ends with what begins an assistant's turn. @default false */
   readonly addGenerationPrompt?: boolean;

@@ -40,10 +40,10 @@ export async function* jsonArray(
 type Element = Omit<Row, "file"> | Omit<BadRow, "file">;
 
 /** Where reading is: before the array, before an element, in one, behind one, behind the array. */
-type State = "start" | "element" | "inside" | "comma" | "ended";
+type ArrayState = "start" | "element" | "inside" | "comma" | "ended";
 
 class Scanner {
-  state: State = "start";
+  state: ArrayState = "start";
   /** The line that is read, from 1. */
   line = 1;
   #isFirst = true;

@@ -119,7 +119,7 @@ export class Rows {
 }
 
 /** The row of each part, by the order in which parts were placed. */
-interface Placement {
+interface RowPlacement {
   readonly numRows: number;
   /** Parts, from the longest to the shortest; of equal ones the first comes first. */
   readonly placed: Uint32Array;
@@ -127,7 +127,7 @@ interface Placement {
   readonly rows: Uint32Array;
 }
 
-function bestFit(lengths: Uint32Array, sequenceLength: number): Placement {
+function bestFit(lengths: Uint32Array, sequenceLength: number): RowPlacement {
   const placed = longestFirst(lengths, sequenceLength);
   const rows = new Uint32Array(placed.length);
   const open = new NumberSet(sequenceLength + 1); // how much room rows have
@@ -176,7 +176,7 @@ function longestFirst(lengths: Uint32Array, longest: number): Uint32Array {
 }
 
 /** Parts row by row, in the order in which they were placed; and where each row's begin, and all end. */
-function grouped({ numRows, placed, rows }: Placement): readonly [order: Uint32Array, begins: Uint32Array] {
+function grouped({ numRows, placed, rows }: RowPlacement): readonly [order: Uint32Array, begins: Uint32Array] {
   const begins = new Uint32Array(numRows + 1);
   for (const row of rows) begins[row + 1] = at(begins, row + 1, "row") + 1;
   for (let row = 1; row <= numRows; row++) begins[row] = at(begins, row, "row") + at(begins, row - 1, "row");
