@@ -16,7 +16,7 @@ export interface Bpe {
   readonly tokens: readonly string[];
   /** The two tokens of each merge, in order. */
   readonly merges: readonly (readonly [string, string])[];
-  /** How many tokens all words are. */
+  /** The number of tokens of all words together. */
   readonly length: number;
 }
 

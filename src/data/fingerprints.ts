@@ -20,7 +20,7 @@ const BLOCKS = 4096;
 const BLOCKS_OF_FILE = 64;
 const GRAIN_MS = 2000;
 
-/** What files were when they were looked at. */
+/** The state of files when they were looked at. */
 export interface Stamp {
   /** Hexadecimal: another one where a file may have other contents. */
   readonly print: string;
@@ -68,7 +68,7 @@ export class KeptFingerprint {
     this.#path = `${folder}/text-${sha256([meaning, "\0", ...names]).slice(0, 32)}.json`;
   }
 
-  /** What was kept, if the files are as they were then. */
+  /** The fingerprint that was kept, if the files have not changed since. */
   read(): string | undefined {
     if (pathKind(this.#path) !== "file") return undefined;
     try {

@@ -58,7 +58,7 @@ export interface TokenStream {
   close(): void;
 }
 
-/** How far packing has come. */
+/** The progress of packing. */
 export interface PackingProgress {
   /** Documents packed. */
   readonly documents: number;
@@ -74,11 +74,11 @@ export interface PackingProgress {
 export interface TokenCache {
   /** The file. */
   readonly path: string;
-  /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
+  /** One fingerprint of text and tokenizer together: hexadecimal, the same on every rank. */
   readonly fingerprint: string;
-  /** What the text is: {@link TextSource.fingerprint}. */
+  /** The fingerprint of the text: {@link TextSource.fingerprint}. */
   readonly textFingerprint: string;
-  /** Whether the file is there. */
+  /** True if the file exists. */
   exists(): boolean;
   /**
    * Makes the file. Concurrent calls do the work twice, harmlessly.
@@ -315,7 +315,7 @@ function openTokens(path: string, fingerprint: string): TokenStream {
   };
 }
 
-/** What the end of a file of tokens says. */
+/** The fields at the end of a file of tokens. */
 interface Trailer {
   /** Tokens. */
   readonly length: number;

@@ -20,7 +20,7 @@ const ROLES: Readonly<Record<string, string>> = {
   function_response: "tool",
 };
 
-/** Who speaks where a function is called: an assistant's message with a call, whose value is JSON. */
+/** The speaker of a function call: an assistant's message with a call, whose value is JSON. */
 const CALL = "function_call";
 
 /** The messages of a row. */

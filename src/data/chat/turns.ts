@@ -1,5 +1,6 @@
 /**
- * What an assistant wrote of a chat whose template does not say so: turn by turn, by what a turn adds to the text of the turns before.
+ * Finds an assistant's text in a chat whose template does not mark it: turn by turn, from the text that each turn adds to the text
+ * of the turns before.
  *
  * @module
  */

@@ -18,7 +18,7 @@ export function decodeUtf8(bytes: Uint8Array): Decoded {
   }
 }
 
-/** What was found in place of UTF-8 text, and what helps. */
+/** Describes the bytes that were found in place of UTF-8 text, and the remedy. */
 export function notUtf8({ at, byte }: { readonly at: number; readonly byte: number | undefined }): string {
   const remedy = "; text of another encoding is converted by, e.g., 'iconv -f LATIN1 -t UTF-8'";
   return byte === undefined

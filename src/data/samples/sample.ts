@@ -17,7 +17,7 @@ export const IGNORED = -100;
 
 /** Samples, read by number. */
 export interface SampleStream {
-  /** How many there are. */
+  /** The number of samples. */
   readonly length: number;
   /** Changes with the samples: hexadecimal. */
   readonly fingerprint: string;
