@@ -49,7 +49,7 @@ export interface FolderCompanions extends Companions {
 export const MAX_COMPANION_BYTES: number = 2 ** 26;
 /** Most files of a sub-folder that is kept. */
 const MAX_FOLDER_FILES = 200;
-/** How deep sub-folders are looked into. */
+/** The deepest level of sub-folders that is searched. */
 const MAX_FOLDER_DEPTH = 4;
 /** The file of a chat template, which counts before `chat_template` of `tokenizer_config.json`. */
 const CHAT_TEMPLATE = "chat_template.jinja";
@@ -78,7 +78,7 @@ const TOKEN_IDS =
 const TOKENIZER =
   /^(tokenizer[\w.-]*|vocab\.(json|txt)|merges\.txt|special_tokens_map\.json|added_tokens\.json|spiece\.model|sentencepiece[\w.]*\.model|[\w.-]+\.tiktoken|chat_template\.(jinja|json)|(additional_)?chat_templates\/.*)$/;
 
-/** Whether a path relative to a model's folder is a tokenizer's, chat templates among them. */
+/** True if a path relative to a model's folder is a file of its tokenizer; chat templates count as such. */
 export function isTokenizerFile(name: string): boolean {
   return TOKENIZER.test(name);
 }

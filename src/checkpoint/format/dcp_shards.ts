@@ -59,7 +59,7 @@ export async function openDcpShards(
   return { files, tensors };
 }
 
-/** What a file says of its tensors. */
+/** The parts of tensors that a file's metadata describes. */
 function partsOf(file: SafetensorsFile): (StoredPart & { readonly name: string; readonly code: string })[] {
   const refuse = (detail: string, name?: string): CheckpointError => new CheckpointError(file.path, detail, name);
   const text = file.metadata.get(SHARDING_INFO);

@@ -44,7 +44,7 @@ export class HfWeights implements Disposable {
     this.tensors = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   }
 
-  /** Whether there is a tensor of that name. */
+  /** True if there is a tensor of that name. */
   has(name: string): boolean {
     return this.tensors.has(name);
   }

@@ -20,14 +20,14 @@ export interface WrittenFile {
   readonly crc32: string;
 }
 
-/** What is recorded of a file that has these bytes. */
+/** The record of a file that has these bytes. */
 export function writtenFile(bytes: Uint8Array): WrittenFile {
   const checksums = new PieceChecksums();
   checksums.add(bytes);
   return { byteLength: bytes.byteLength, crc32: checksums.finish() };
 }
 
-/** Whether the checksums are as many as a file of that length has. */
+/** True if there are as many checksums as a file of that length has. */
 export function hasAllChecksums({ byteLength, crc32 }: WrittenFile): boolean {
   return crc32.length === Math.ceil(byteLength / PIECE_BYTES) * DIGITS;
 }

@@ -43,12 +43,12 @@ export class SafetensorsFile implements Disposable {
     return this.entries.map(({ name }) => name);
   }
 
-  /** Whether there is a tensor of that name. */
+  /** True if there is a tensor of that name. */
   has(name: string): boolean {
     return this.#byName.has(name);
   }
 
-  /** Where and what a tensor is. @throws {CheckpointError} if there is none of that name */
+  /** The place, dtype and shape of a tensor. @throws {CheckpointError} if there is none of that name */
   get(name: string): SafetensorsEntry {
     const entry = this.#byName.get(name);
     if (entry === undefined) throw new CheckpointError(this.path, "There is no tensor of that name", name);
@@ -94,7 +94,7 @@ export class SafetensorsFile implements Disposable {
     this.close();
   }
 
-  /** Where a range of a tensor begins in the file. */
+  /** The place in the file at which a range of a tensor begins. */
   #placeOf(name: string, byteStart: number, byteEnd: number): number {
     const { byteOffset, byteLength } = this.get(name);
     const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);

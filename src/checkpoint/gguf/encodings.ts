@@ -6,7 +6,7 @@
 import { NonFiniteError } from "../../errors.ts";
 import { encodeBfloat16, encodeFloat16 } from "../format/float_bytes.ts";
 
-/** How the elements of a tensor are stored. */
+/** The storage of a tensor's elements. */
 export interface Encoding {
   /** ggml's name of it. */
   readonly name: "F32" | "F16" | "BF16" | "Q8_0";

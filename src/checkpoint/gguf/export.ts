@@ -19,7 +19,7 @@ const PANEL = 1 << 22;
 /** The version of ggml's quantized blocks (`GGML_QNT_VERSION`). */
 const QUANTIZATION_VERSION = 2;
 
-/** What is to be written. */
+/** Options of an export. */
 export interface GgufExport {
   /** The checkpoint or folder. */
   readonly from: string;
@@ -33,7 +33,7 @@ export interface GgufExport {
   readonly tokenizer: GgufMetadata;
 }
 
-/** What was written. */
+/** Facts about the file that was written. */
 export interface GgufExported {
   readonly byteLength: number;
   readonly tensors: number;

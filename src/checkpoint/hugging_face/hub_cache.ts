@@ -41,7 +41,7 @@ export function formatHubName({ name, revision }: HubName): string {
   return revision === "main" ? name : `${name}@${revision}`;
 }
 
-/** Whether a revision is a commit, which stands for nothing else. */
+/** True if a revision is a commit, which never moves. */
 export function isCommit(revision: string): boolean {
   return COMMIT.test(revision);
 }

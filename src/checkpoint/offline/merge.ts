@@ -66,7 +66,7 @@ interface MergedTensor extends Pick<DirectoryTensor, "name" | "shape" | "box"> {
   readonly part: Pick<DirectoryTensor["part"], "fqn" | "shape">;
 }
 
-/** What the folder is made of, open for reading. */
+/** The checkpoint that the folder is made of, open for reading. */
 interface Source extends ModelValues {
   readonly tensors: ReadonlyMap<string, MergedTensor>;
 }

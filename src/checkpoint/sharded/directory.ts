@@ -35,7 +35,7 @@ export function checkpointPath(directory: string, step: number): string {
   return `${directory}/checkpoint-${step}`;
 }
 
-/** Where the checkpoint of a step is written. */
+/** The path at which the checkpoint of a step is written. */
 export function partialPath(directory: string, step: number): string {
   return `${checkpointPath(directory, step)}.partial`;
 }
@@ -51,7 +51,7 @@ export function listCheckpoints(directory: string): NamedCheckpoint[] {
   return found.sort((a, b) => b.step - a.step);
 }
 
-/** Whether there is something that a crash, or a run that is saving, has left. */
+/** True if there is something that a crash, or a training that is saving, has left. */
 export function needsTidying(directory: string): boolean {
   return pathKind(directory) === "directory" && listDirectory(directory).some((name) => LEFTOVER.test(name));
 }
@@ -68,7 +68,7 @@ export function tidyCheckpoints(directory: string): void {
   }
 }
 
-/** Whether a checkpoint has lost its name to a successor that is not there. */
+/** True if a checkpoint has lost its name to a successor that is not there. */
 export function needsRestoring(path: string): boolean {
   const named = path.replace(/(.)\/+$/, "$1");
   return !pathExists(named) && pathExists(`${named}.replaced`);

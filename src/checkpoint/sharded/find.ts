@@ -18,10 +18,10 @@ import { listCheckpoints, needsRestoring, needsTidying, restoreCheckpoint, tidyC
 import { CONFIG_FILE, type Manifest, MANIFEST_FILE } from "./manifest.ts";
 import { parseManifest } from "./parse_manifest.ts";
 
-/** How the refusal of another program's checkpoint begins. */
+/** The beginning of the error that refuses another program's checkpoint. */
 const NOT_OURS = "Expected a checkpoint of this library, got ";
 
-/** A whole checkpoint. */
+/** A complete checkpoint. */
 export interface FoundCheckpoint {
   readonly path: string;
   readonly manifest: Manifest;

@@ -46,7 +46,7 @@ export interface LoadedCheckpoint extends LoadReport {
   readonly state: JsonObject;
   /** Newer checkpoints that were not whole, each with what is wrong with it. */
   readonly skipped: readonly string[];
-  /** What differs from the run that saved, e.g. `cpuMath was native, is wasm`: results need not agree to the bit. */
+  /** Differences from the training that saved, e.g. `cpuMath was native, is wasm`: results need not agree to the bit. */
   readonly differences: readonly string[];
   /** Keys of `config.json` and settings of the optimizer's groups that are not as they were saved; the present ones are kept. */
   readonly changes: readonly string[];
@@ -176,7 +176,7 @@ function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptio
 /** Keys of a configuration that say what files hold, and who wrote them. */
 const OF_FILES = ["architectures", "dtype", "torch_dtype", "transformers_version"];
 
-/** What differs between two configurations, a line for each key. */
+/** Compares two configurations; gives a line for each key that differs. */
 function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
   const keys = [...new Set([...Object.keys(saved), ...Object.keys(now)])].filter((key) => !OF_FILES.includes(key));
   return keys.flatMap((key) => {
@@ -185,7 +185,7 @@ function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
   });
 }
 
-/** What computes otherwise than when it was saved, a line for each key, with what to do where one setting is all. */
+/** Lists what computes differently from the save, a line for each key, with the remedy where a single setting is enough. */
 function differencesOf(manifest: Manifest, now: Readonly<Record<string, string>>, worldSize: number): string[] {
   const usual = { attention: OWN_ATTENTION };
   const was: Readonly<Record<string, string>> = {

@@ -1,5 +1,5 @@
 /**
- * How far the Worker of an asynchronous save has come, in memory that the Worker shares with the thread that started
+ * The progress of the Worker of an asynchronous save, in memory that the Worker shares with the thread that started
  * the save: so that thread learns of a failure before its next collective, without a turn of the event loop.
  *
  * @module
@@ -7,7 +7,7 @@
 import { at } from "../../at.ts";
 import { CheckpointError, FileError, InternalError } from "../../errors.ts";
 
-/** What a Worker has done: its rank's files are written; all that it has to do is done. */
+/** The stages of a Worker: started; the files of its rank are written; all of its work is done; failed. */
 export const STAGES = ["begun", "written", "done", "failed"] as const;
 /** Name of a stage. */
 export type Stage = typeof STAGES[number];
@@ -50,12 +50,12 @@ export class SaveProgress {
     return at(STAGES, Atomics.load(this.#words, STAGE), "stage");
   }
 
-  /** Whether the Worker has reached a stage; one that has failed reaches no other. */
+  /** True if the Worker has reached a stage; a Worker that failed reaches no other. */
   has(stage: Stage): boolean {
     return STAGES.indexOf(this.stage) >= STAGES.indexOf(stage);
   }
 
-  /** Whether the Worker has written everything, or has failed. */
+  /** True if the Worker has written everything, or has failed. */
   get hasEnded(): boolean {
     return this.has("done");
   }
@@ -106,7 +106,7 @@ export class SaveProgress {
     Atomics.notify(this.#words, GIVEN_UP);
   }
 
-  /** Whether the save was given up. */
+  /** True if the save was given up. */
   get isGivenUp(): boolean {
     return Atomics.load(this.#words, GIVEN_UP) !== 0;
   }

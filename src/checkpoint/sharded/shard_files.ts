@@ -16,7 +16,7 @@ import type { Manifest, SavedShare } from "./manifest.ts";
 
 /** A tensor to be written. */
 export interface TensorToWrite<S> {
-  /** Where the tensor's values come from. */
+  /** The source of the tensor's values. */
   readonly source: S;
   readonly name: string;
   readonly shape: Shape;
@@ -82,7 +82,7 @@ export async function writeShardFiles<S>(
   return written;
 }
 
-/** What the manifest says of a section. */
+/** The entries of the manifest for a section. */
 export function savedTensors<S>(section: Section<S> | undefined): Manifest["model"] {
   const shares = Map.groupBy(section?.boxes ?? [], ({ name }) => name);
   return new Map(

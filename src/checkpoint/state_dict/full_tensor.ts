@@ -21,7 +21,7 @@ import type { HeldTensor } from "./state_dict.ts";
 /** Bytes of the staging buffer unless others are asked for. */
 const BUFFER_BYTES = 4 << 20;
 
-/** How whole tensors are moved. */
+/** Options for moving full tensors. */
 export interface FullTensorOptions<G extends Ranks = Ranks> {
   /** The group of all ranks that hold parts. */
   readonly group: G;
@@ -140,7 +140,7 @@ function movePiece(
     readonly rank: number;
     readonly to: "rank 0" | "all ranks";
     readonly group: ProcessGroup;
-    /** Where the piece is moved to; undefined where this rank neither sends nor gets it. */
+    /** The buffer that the piece is moved to; undefined where this rank neither sends nor receives it. */
     readonly staging: Buffer | undefined;
     readonly label: string;
   },

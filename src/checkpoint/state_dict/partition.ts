@@ -1,5 +1,5 @@
 /**
- * Which rank writes which part of a tensor: a plan that every rank makes alike.
+ * Plans which rank writes which part of a tensor; every rank makes the same plan.
  *
  * @module
  */
@@ -9,13 +9,13 @@ import type { Box } from "../../tensor/shard_layout.ts";
 import type { Ranks } from "../format/ranks.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
-/** What one rank writes of a tensor: all that it holds. */
+/** The boxes that one rank writes of a tensor: all that it holds. */
 export interface Writer {
   readonly rank: number;
   readonly boxes: readonly Box[];
 }
 
-/** Which of the ranks that hold the same boxes is chosen: the one with the least to write so far, or the first. */
+/** The rule that chooses one of the ranks that hold the same boxes: the rank with the least to write so far, or the first. */
 export type WriterChoice = "least loaded" | "first";
 
 /**

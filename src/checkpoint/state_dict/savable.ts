@@ -11,7 +11,7 @@ import { Parameter } from "../../tensor/parameter.ts";
 import type { Ranks } from "../format/ranks.ts";
 import { type DirectoryTensor, modelTensors, plainDirectoryTensors, type SavableModel } from "./state_dict.ts";
 
-/** How many objects and arrays of a manifest may lie in each other. */
+/** The greatest depth of nested objects and arrays in a manifest. */
 export const MANIFEST_DEPTH = 48;
 
 /** The tensors of a directory of a model: its own, or one for each parameter and saved buffer. */

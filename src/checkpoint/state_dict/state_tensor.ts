@@ -15,7 +15,7 @@ import { type FullTensorOptions, gatherFull, scatterFull } from "./full_tensor.t
 import { readHeld, writeHeld } from "./held_values.ts";
 import { type HeldTensor, type LoadReport, requireFit } from "./state_dict.ts";
 
-/** What messages call a state dict that a caller gives. */
+/** The name of a state dict that a caller gives, in messages. */
 const GIVEN = "the state dict that was given";
 
 /** A tensor of a state dict: the elements of it that there are. */
@@ -58,7 +58,7 @@ function hostTensor(
   return { shape, boxes, toArray: () => values };
 }
 
-/** What this rank holds now. */
+/** The values that this rank holds now. */
 function heldValues(tensor: HeldTensor): Float32Array<ArrayBuffer> {
   const values = new Float32Array(tensor.shard.numel);
   readHeld(tensor, 0, values);
@@ -101,11 +101,11 @@ function requireUnsharded<T extends HeldTensor>(tensor: T): T {
   );
 }
 
-/** What is to be overwritten, and by what. */
+/** The tensors that are to be overwritten, and the new values. */
 export interface StateChange {
   readonly tensors: readonly HeldTensor[];
   readonly given: ReadonlyMap<string, StateTensor>;
-  /** What the tensors are for: `model` or `optimizer`. */
+  /** The owner of the tensors: `model` or `optimizer`. */
   readonly what: string;
   /** Opens the memory for writing, if need be. @throws {ArgumentError} if what is missing has no values to keep */
   readonly open: (missing: readonly string[]) => ParameterWriting | undefined;
@@ -200,7 +200,7 @@ function requireGiven(
   return requireFit(expected, found, { where: GIVEN, what, codes: [code], strict });
 }
 
-/** Where this rank's elements lie in its memory and among those given. */
+/** The places of this rank's elements in its memory and among the given elements. */
 function takenSlices(
   { shard }: { readonly shard: { readonly boxes: readonly Box[] } },
   { boxes }: StateTensor,
