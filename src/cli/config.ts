@@ -103,7 +103,7 @@ async function answersOf(keys: readonly ForeignKey[], ask: Ask): Promise<Readonl
   return answers;
 }
 
-/** Whether a key says something beside the policy that was chosen. */
+/** True if a key has an effect beside the policy that was chosen. */
 function counts({ name }: ForeignKey, answers: ReadonlyMap<string, Answer>): boolean {
   const policy = String(answers.get("auto_wrap_policy")).toUpperCase();
   if (name === "transformer_layer_cls_to_wrap") return policy === "TRANSFORMER_BASED_WRAP";

@@ -32,10 +32,10 @@ import { predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
 import { countOf, formatBytes } from "../words.ts";
 
 const size = z.int().positive();
-/** What a training run would take. */
+/** The defaults of a training. */
 const usual = { ...dataSection.schema.parse({}), ...trainSection.schema.parse({}) };
 
-/** What only an estimate is told. */
+/** The keys that only an estimate has. */
 const estimateSection = section(
   "estimate",
   z.strictObject({
@@ -107,7 +107,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
 }
 
 /**
- * Whether a card computes.
+ * True if a card computes.
  *
  * @throws {ConfigError} if the CPU is to do what only cards do
  */

@@ -21,7 +21,7 @@ export function webAddress(text: string, base?: URL): URL | undefined {
   return url !== null && /^https?:$/.test(url.protocol) ? url : undefined;
 }
 
-/** What a revision holds. */
+/** The contents of a revision. */
 export interface HubRevision {
   /** The commit that it is. */
   readonly commit: string;
@@ -29,7 +29,7 @@ export interface HubRevision {
   readonly files: readonly string[];
 }
 
-/** What a server says of a file. */
+/** The facts that a server gives about a file. */
 export interface HubFile {
   /** Names what the file holds: its SHA-256 where it is large, else what git calls it. */
   readonly etag: string;
@@ -61,7 +61,7 @@ export class HubServer {
     this.#stallSeconds = stallSeconds;
   }
 
-  /** What a revision holds. @throws {FileError} if there is none, or it may not be read */
+  /** The contents of a revision. @throws {FileError} if there is none, or it may not be read */
   async revision(model: HubName): Promise<HubRevision> {
     const path = `api/models/${model.name}/revision/${encodeURIComponent(model.revision)}`;
     const { response, stall } = await this.#request(model, `${this.#endpoint}/${path}`, "GET");
@@ -75,7 +75,9 @@ export class HubServer {
     return { commit, files: siblings.map(({ rfilename }) => rfilename) };
   }
 
-  /** What a file is, without its bytes. @throws {FileError} if the server does not say, or it may not be read */
+  /**
+   * The facts about a file, without its bytes. @throws {FileError} if the server does not give them, or the file may not be read
+   */
   async look(model: HubName, commit: string, file: string): Promise<HubFile> {
     const { response, linked } = await this.#request(model, this.#urlOf(model, commit, file), "HEAD");
     await response.body?.cancel();

@@ -68,7 +68,7 @@ async function requireSound({ path, manifest }: StoredCheckpoint): Promise<void>
   if (damage !== "") throw new CheckpointError(path, damage);
 }
 
-/** What is told of a checkpoint. */
+/** The facts that are shown of a checkpoint. */
 interface Facts {
   readonly path: string;
   readonly kind: "sharded checkpoint" | "weights";

@@ -46,7 +46,7 @@ function help(): string {
 
 /** A command. */
 interface Command {
-  /** What it does, for the help text. */
+  /** Its purpose, for the help text. */
   readonly does: string;
   /** Runs it with the arguments that follow its name; gives the exit code. */
   readonly run: (argv: readonly string[]) => Promise<number>;

@@ -43,7 +43,7 @@ const MOST_SMALL_FILES = 400;
 /** Times in a row that an answer may end without a byte more. */
 const MOST_FAILURES = 5;
 
-/** What a pull is told by. */
+/** Options of a pull. */
 export interface PullOptions {
   readonly server: HubServer;
   /** The folder of the cache. */
@@ -186,7 +186,7 @@ function isAbsent(error: unknown): boolean {
   return error instanceof FileError && error.code === "ENOENT";
 }
 
-/** What is wrong with a file, compared with what the server said of it. */
+/** Describes the difference between a file and the facts that the server gave of it. */
 function mismatch(path: string, { etag, byteLength }: HubFile): string | undefined {
   using file = openReadable(path);
   if (file.byteLength !== byteLength) return `expected ${byteLength} bytes, got ${file.byteLength}`;
