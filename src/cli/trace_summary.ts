@@ -1,8 +1,8 @@
 /**
  * Summarizes a trace of a step: its time, the parts of it that are computed and communicated, and the part of each unit.
  *
- * Note [Exposed]: communication is exposed while a rank computes nothing: the time in calls that move tensors, during which no kernel of
- * the compute track runs.
+ * Note [Exposed]: communication is exposed while a rank computes nothing: the time in calls that move tensors, during which no
+ * kernel of the compute track runs.
  *
  * @module
  */
