@@ -1,6 +1,6 @@
 /**
- * Whether a library's file is whole. The dynamic linker maps what a file says that it holds; where the file ends before, as after
- * a download that was cut off, the process is killed by SIGBUS instead of an error. A pipe it would wait for without end.
+ * Checks that a library's file is complete. The dynamic linker maps the bytes that the header declares; if the file ends before,
+ * as after a download that was cut off, SIGBUS kills the process without an error. On a pipe it would wait without end.
  *
  * @module
  */
