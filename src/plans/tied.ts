@@ -78,7 +78,7 @@ function holds(unit: PlannedUnit, module: Module): boolean {
   return [...unit.modules.values()].includes(module);
 }
 
-/** Whether a unit has all modules of another one. */
+/** True if a unit has all modules of another unit. */
 function includes(unit: PlannedUnit, other: PlannedUnit): boolean {
   return [...other.modules.values()].every((module) => holds(unit, module));
 }
