@@ -12,7 +12,7 @@ import type { Flag } from "./flags.ts";
 const OF_NPM = new Set(["cache", "config", "help"]);
 
 /**
- * What is wrong if npm took some of these flags.
+ * The problem if npm took some of these flags; else undefined.
  *
  * @param configuration what npm took, by its own spelling; that of this process unless given
  */
