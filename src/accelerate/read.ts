@@ -16,11 +16,11 @@ import { type ForeignKey, type LaunchedRanks, Translation } from "./key.ts";
 /** A file, or what it would hold. */
 export type ForeignSource = string | Readonly<Record<string, unknown>>;
 
-/** What a configuration says in the trainer's words. */
+/** A configuration in the trainer's words. */
 export interface ForeignConfig extends ConfigFile {
-  /** What a user should know of it. */
+  /** Remarks for the user. */
   readonly notices: readonly string[];
-  /** How ranks are started. */
+  /** The start of ranks. */
   readonly ranks: Readonly<LaunchedRanks>;
 }
 
