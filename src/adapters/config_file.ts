@@ -73,7 +73,7 @@ const KEPT = [
   "qalora_group_size",
 ] as const;
 
-/** What an adapter's file says. */
+/** The contents of an adapter's file. */
 export interface AdapterFacts {
   readonly options: LoraOptions;
   /** The base model as PEFT knew it; undefined where the file names none. */
@@ -84,7 +84,7 @@ export interface AdapterFacts {
   readonly unknownKeys: readonly string[];
 }
 
-/** Whether a value says that something is not used. */
+/** True if a value means that an option is not used. */
 function isUnused(value: unknown): boolean {
   return value === null || value === undefined || value === false ||
     (typeof value === "object" && Object.keys(value).length === 0);

@@ -27,7 +27,7 @@ export interface LoraOptions extends TargetOptions {
   readonly rankPattern?: Readonly<Record<string, number>>;
   /** Likewise for `loraAlpha`. @default none has another one */
   readonly alphaPattern?: Readonly<Record<string, number>>;
-  /** How first factors begin: true is Kaiming uniform with a = √5; second ones are zeros. @default true */
+  /** The values that first factors begin with: true is Kaiming uniform with a = √5; second factors are zeros. @default true */
   readonly initLoraWeights?: true | "gaussian";
 }
 
@@ -46,7 +46,7 @@ export function loraOf(model: Module): Lora | undefined {
 export class Lora {
   /** The model that it is beside. */
   readonly model: Module;
-  /** What {@link addLora} was told, complete. */
+  /** The options of {@link addLora}, with defaults filled in. */
   readonly settings: LoraSettings;
   /** Adapters by the names of their layers. */
   readonly layers: ReadonlyMap<string, LoraLayer>;
@@ -54,7 +54,7 @@ export class Lora {
   readonly savedModules: readonly string[];
   /** Keys of an `adapter_config.json` that this library does not read, as they were found. */
   otherKeys: Readonly<Record<string, unknown>> = {};
-  /** Where the base model is from, as users wrote it; undefined where it has no folder. */
+  /** The source of the base model, as users wrote it; undefined where it has no folder. */
   baseModel: string | undefined;
   readonly #handles: readonly HookHandle[];
   readonly #own: ReadonlySet<unknown>;
@@ -75,7 +75,7 @@ export class Lora {
     this.#own = new Set([...layers.values()].flatMap(({ factors: { a, b } }) => [a, b]));
   }
 
-  /** Whether a parameter, or a buffer, is the adapter's and not the model's. */
+  /** True if a parameter or a buffer belongs to the adapter, not to the model. */
   owns(part: unknown): boolean {
     return this.#own.has(part);
   }
