@@ -16,7 +16,7 @@ export interface Tracker {
   finish(outcome: "finished" | "failed"): Promise<void>;
 }
 
-/** What a tracker is told at its start. */
+/** The facts that a tracker receives at its start. */
 export interface TrackedRun {
   /** The run's folder. */
   readonly folder: string;
