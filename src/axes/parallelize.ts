@@ -122,7 +122,7 @@ function cutModules(root: Module, plan: ParallelizePlan): readonly CutModule[] {
   });
 }
 
-/** Whether a name has the parts of a pattern, of which `*` is any. */
+/** True if a name matches a pattern part by part; `*` matches any part. */
 function fits(name: string, pattern: string): boolean {
   const [parts, wanted] = [name.split("."), pattern.split(".")];
   return parts.length === wanted.length && wanted.every((part, i) => part === "*" || part === parts[i]);
