@@ -12,7 +12,7 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { path } from "./config_values.ts";
 
 /**
- * Which adapter is trained, if one is.
+ * The adapter that is trained, if any.
  *
  * @internal
  */
@@ -63,7 +63,7 @@ export const adapterSection: Section<AdapterConfig> = section(
   }),
 );
 
-/** What is no end of a name: a regular expression. */
+/** Characters that make a value a regular expression, not the end of a name. */
 const IS_PATTERN = /[\\*+?()[\]{}|^$]/;
 
 /** The names in one value: those between its commas, unless it is a regular expression. */
@@ -127,7 +127,7 @@ export function adapt(model: CausalLm, config: AdapterConfig, baseModel: string 
   if (options !== undefined) addLora(model, options).baseModel = baseModel;
 }
 
-/** Whether a model's weights stay, and only an adapter is trained. */
+/** True if a model's weights stay unchanged, and only an adapter is trained. */
 export function hasAdapter(model: CausalLm): boolean {
   return loraOf(model) !== undefined;
 }

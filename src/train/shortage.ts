@@ -1,5 +1,5 @@
 /**
- * What is said of a step that does not fit the memory of some rank: how much it needs, what for, and what would be enough.
+ * Describes a step that does not fit the memory of some rank: how much it needs, for which purposes, and which settings are enough.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { MemoryTerms } from "../device/allocator.ts";
 import { OutOfMemoryError } from "../errors.ts";
 import { countOf, formatBytes } from "../words.ts";
 
-/** What a step needs of a memory. */
+/** The memory that a step needs. */
 export interface MemoryNeed {
   /** The memory's name. */
   readonly where: string;
@@ -17,7 +17,7 @@ export interface MemoryNeed {
   readonly bytes: number;
   /** Bytes in use at once. */
   readonly peakBytes: number;
-  /** What the peak is made of. */
+  /** The terms that the peak is the sum of. */
   readonly terms: MemoryTerms;
   /** Bytes that there are. */
   readonly capacity: number;
