@@ -9,7 +9,7 @@ export function countOf(count: number, noun: string, plural: string = `${noun}s`
   return `${count} ${count === 1 ? noun : plural}`;
 }
 
-/** Which names there are: `only 'cpu' is available`, `'llama' and 'qwen2' are supported`. */
+/** Lists the names that there are: `only 'cpu' is available`, `'llama' and 'qwen2' are supported`. */
 export function whichAre(names: readonly string[], what: string): string {
   const quoted = names.map((name) => `'${name}'`);
   const last = quoted.pop() ?? "nothing";
