@@ -38,8 +38,8 @@ export interface TextSource {
   /** SHA-256 of the contents, hexadecimal: equal for equal documents in equal order, wherever they lie. Reads all of them. */
   fingerprint(): string;
   /**
-   * Names everything that decides how the files are used. With it {@link tokenCache} keeps the fingerprint, and knows by sizes, times
-   * and some blocks of the files that it is still right. @default all files are read at each start
+   * Names everything that decides how the files are used. With it {@link tokenCache} keeps the fingerprint, and knows by sizes,
+   * times and some blocks of the files that it is still right. @default all files are read at each start
    */
   readonly meaning?: string;
 }

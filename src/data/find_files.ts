@@ -159,7 +159,7 @@ function headOf(reader: ReturnType<typeof openReadable>): Uint8Array {
   return head;
 }
 
-/** True if a file begins with UTF-8 text without zero bytes, or is of a format that `takes` allows. Records other files as skipped. */
+/** True if a file begins with UTF-8 text without zero bytes, or is of a format that `takes` allows. Records others as skipped. */
 function isText(
   file: string,
   field: string,

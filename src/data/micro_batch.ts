@@ -24,8 +24,8 @@ export interface MicroBatch {
   /** Tokens of each row that are no padding, which lies behind them: [batch]. @default all */
   readonly lengths?: Int32Array | undefined;
   /**
-   * The source that dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in which
-   * it gives them. @default there is no source, and a model that draws is refused
+   * The source that dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in
+   * which it gives them. @default there is no source, and a model that draws is refused
    */
   readonly random?: RandomSource | undefined;
 }
