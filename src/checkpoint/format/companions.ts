@@ -35,7 +35,7 @@ export interface Companions {
 export interface LeftOutFile {
   /** Path relative to the folder; of a sub-folder, with `/` at its end. */
   readonly name: string;
-  /** Why, in a few words. */
+  /** The reason, in a few words. */
   readonly why: string;
 }
 
@@ -258,7 +258,7 @@ function listOf(folder: string, prefix: string, depth: number): Listing {
   return { files, leftOut };
 }
 
-/** Adds a sub-folder's files, or says why it is left out as a whole. */
+/** Adds a sub-folder's files, or says why the full folder is left out. */
 function addFolder(
   folder: string,
   name: string,

@@ -27,9 +27,9 @@ export interface StoredTensor {
   readonly name: string;
   /** The dtype as files spell it. */
   readonly code: string;
-  /** Shape of the whole. */
+  /** Shape of the full tensor. */
   readonly shape: Shape;
-  /** Together they are the whole, and no two share an element. */
+  /** Together they are the full tensor, and no two share an element. */
   readonly parts: readonly StoredPart[];
 }
 

@@ -2,7 +2,7 @@
  * Weights of a Hugging Face directory: one `model.safetensors`, or shards named by `model.safetensors.index.json`, as
  * one table of tensors; and the plan of such files for writing. Names are not interpreted.
  *
- * Invariant: every tensor of an opened directory is there as a whole: in the one file that the index names, or in boxes of
+ * Invariant: every tensor of an opened directory is complete: in the one file that the index names, or in boxes of
  * several.
  *
  * @module

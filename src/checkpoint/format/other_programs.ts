@@ -1,5 +1,5 @@
 /**
- * Checkpoints that another program wrote, told apart by their files' names: what they are, and how their weights become
+ * Checkpoints that another program wrote, recognized by their files' names: what they are, and how their weights become
  * a Hugging Face folder. Nothing of them is opened.
  *
  * @module

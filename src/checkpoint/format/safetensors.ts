@@ -2,7 +2,7 @@
  * Safetensors files: open one and read any range of any tensor, or write one piece by piece. The header's meaning and
  * every check of it are in `safetensors_header.ts`; tensors on a device and names of a model are left to others.
  *
- * Invariant: a file being written appears under its name when it is whole and synced, or not at all.
+ * Invariant: a file being written appears under its name when it is complete and synced, or not at all.
  *
  * @module
  */
@@ -136,7 +136,7 @@ export async function openSafetensors(
 }
 
 /**
- * Writes a file whole: aside, synced, then renamed, so that a failure leaves what was there before.
+ * Writes a complete file: aside, synced, then renamed, so that a failure leaves what was there before.
  *
  * @param specs its tensors; stored by falling element size, else in this order
  * @param metadata the file's own key-value pairs, e.g. `{ format: "pt" }`

@@ -90,7 +90,7 @@ export function headerLength(bytes: Uint8Array, fileLength: number, file: string
 /**
  * Reads and checks a header.
  *
- * @param bytes the start of the file with the whole header; more may follow
+ * @param bytes the start of the file with the full header; more may follow
  * @throws {CheckpointError} naming what was expected and found, and the tensor
  */
 export function parseHeader(bytes: Uint8Array, fileLength: number, file: string): SafetensorsHeader {

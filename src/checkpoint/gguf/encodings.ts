@@ -16,7 +16,7 @@ export interface Encoding {
   readonly fileType: number;
   /** Elements that are encoded together: rows must be multiples of it. */
   readonly blockLength: number;
-  /** Bytes of so many elements. */
+  /** Bytes of that number of elements. */
   readonly byteLength: (numel: number) => number;
   /**
    * The bytes of values, a whole number of blocks.

@@ -86,7 +86,7 @@ function removeLeftovers(folder: string, file: string): void {
   }
 }
 
-/** The values of a tensor, piece by piece, each of whole blocks. */
+/** The values of a tensor, piece by piece, each of full blocks. */
 function* piecesOf(values: ModelValues, { shape, source }: PlannedTensor): Generator<Float32Array<ArrayBuffer>> {
   switch (source.kind) {
     case "values":

@@ -93,7 +93,7 @@ function renderHeader(metadata: GgufMetadata, specs: readonly GgufTensorSpec[]):
 }
 
 /**
- * Writes a file whole: aside, synced, then renamed, so that a failure leaves what was there before.
+ * Writes a complete file: aside, synced, then renamed, so that a failure leaves what was there before.
  *
  * @param produce the bytes of a tensor, in pieces of any length; asked once for each tensor, in this order. A piece has
  *   been written when the next is asked for, so its memory may be used again

@@ -66,7 +66,7 @@ export interface TokenizerFiles {
   readonly unkToken: string | undefined;
   readonly byteFallback: boolean;
   readonly ignoresMerges: boolean;
-  /** Steps on whole texts, in order. */
+  /** Steps on full texts, in order. */
   readonly normalizers: readonly TypedPart[];
   readonly preTokenizer: PreTokenizerStep | undefined;
   readonly postProcessors: readonly TypedPart[];

@@ -58,7 +58,7 @@ export interface HfLoadReport {
 }
 
 /**
- * Loads weights into a model, sharded or whole, on all ranks. F16, BF16 and F64 become float32 while they are read.
+ * Loads weights into a model, sharded or unsharded, on all ranks. F16, BF16 and F64 become float32 while they are read.
  *
  * A tied tensor may be stored a second time under its other name if both are equal, bit for bit.
  *
@@ -233,7 +233,7 @@ async function equal(a: StoredTensor, b: StoredTensor, ranks: Ranks): Promise<bo
   return true;
 }
 
-/** A run of elements of a tensor in a file. */
+/** A slice of elements of a tensor in a file. */
 type FileSlice = readonly [file: SafetensorsFile, name: string, from: number];
 
 async function equalSlices(

@@ -1,6 +1,6 @@
 /**
- * Writing a Hugging Face directory from a model, sharded or whole. Every rank writes its own elements into their places of
- * the same files, so no rank holds the whole model and nothing is sent.
+ * Writing a Hugging Face directory from a model, sharded or unsharded. Every rank writes its own elements into their places of
+ * the same files, so no rank holds the full model and nothing is sent.
  *
  * Invariant: each file is written aside and renamed when every rank's part of it is on the disk; what a directory held
  * before is removed only when its successor is in place.

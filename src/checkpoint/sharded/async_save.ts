@@ -43,7 +43,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
   #onProgress: () => void = () => {};
   #result: Promise<SavedCheckpoint> | undefined;
   #isOver = false;
-  /** On rank 0: keeps other runs out of the directory until its Worker has ended. */
+  /** On rank 0: keeps other trainings out of the directory until its Worker has ended. */
   readonly #lock: FolderLock | undefined;
 
   /** Use {@link asyncSave}. */

@@ -11,7 +11,7 @@ import { CONFIG_FILE, type Manifest, MANIFEST_FILE, renderManifest } from "./man
 
 /** The work that is left when the files of all ranks are written: plain data, which a Worker can be given. */
 export interface Completion {
-  /** The directory of the run's checkpoints. */
+  /** The directory of the training's checkpoints. */
   readonly directory: string;
   /** The number of checkpoints that remain. @default all */
   readonly keepLast: number | undefined;

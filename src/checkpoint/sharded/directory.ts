@@ -1,10 +1,10 @@
 /**
- * The directory that holds the checkpoints of a run: their names, and the order of renames by which one appears, replaces
+ * The directory that holds the checkpoints of a training: their names, and the order of renames by which one appears, replaces
  * another or goes. What they hold is left to others.
  *
  * Note [States of a checkpoint]
  * - `checkpoint-50.partial`: being written, or left by a crash. Nobody reads it; the next save removes it.
- * - `checkpoint-50`: whole when it was renamed to this.
+ * - `checkpoint-50`: complete: it gets this name when all of it is written.
  * - `checkpoint-50.replaced`: the earlier one of that step, while its successor takes the name. If the name is free after a
  *   crash, it gets it back.
  *
@@ -24,7 +24,7 @@ import { MANIFEST_FILE } from "./manifest.ts";
 const NAME = /^checkpoint-(\d+)$/;
 const LEFTOVER = /^(checkpoint-\d+)\.(partial|replaced)$/;
 
-/** A checkpoint by its name; whether it is whole is not known. */
+/** A checkpoint by its name; it may be incomplete. */
 export interface NamedCheckpoint {
   readonly path: string;
   readonly step: number;
@@ -40,7 +40,7 @@ export function partialPath(directory: string, step: number): string {
   return `${checkpointPath(directory, step)}.partial`;
 }
 
-/** All checkpoints of a run, the newest first; none if there is no such directory. */
+/** All checkpoints of a training, the newest first; none if there is no such directory. */
 export function listCheckpoints(directory: string): NamedCheckpoint[] {
   if (pathKind(directory) !== "directory") return [];
   const found: NamedCheckpoint[] = [];

@@ -44,7 +44,7 @@ export interface LoadedCheckpoint extends LoadReport {
   readonly step: number;
   /** The trainer's own. */
   readonly state: JsonObject;
-  /** Newer checkpoints that were not whole, each with what is wrong with it. */
+  /** Newer checkpoints that were not complete, each with its problem. */
   readonly skipped: readonly string[];
   /** Differences from the training that saved, e.g. `cpuMath was native, is wasm`: results need not agree to the bit. */
   readonly differences: readonly string[];
@@ -61,7 +61,7 @@ export interface LoadedCheckpoint extends LoadReport {
  * damaged checkpoint leaves the model with some of its values, as the error says.
  *
  * @returns what is needed to go on, or `undefined` if `auto` is wanted and there is no checkpoint
- * @throws {CheckpointError} if the checkpoint is not whole (naming the last whole one), or does not fit (listing all names)
+ * @throws {CheckpointError} if the checkpoint is not complete (naming the last complete one), or does not fit (listing all names)
  * @throws {FileError} if a file cannot be read; the other ranks get a {@link CollectiveError}
  * @example
  * ```ts ignore

@@ -31,7 +31,7 @@ export interface SavedShare {
 /** A tensor of a checkpoint. */
 export interface SavedTensor {
   readonly shape: Shape;
-  /** Together they are the whole. */
+  /** Together they are the full tensor. */
   readonly shares: readonly SavedShare[];
 }
 

@@ -1,5 +1,5 @@
 /**
- * Reading a manifest, which may be cut off, damaged or made up: its text is checked as a whole, the files that it names by
+ * Reading a manifest, which may be cut off, damaged or made up: its full text is checked, the files that it names by
  * `find.ts`.
  *
  * @module

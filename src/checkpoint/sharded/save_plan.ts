@@ -24,7 +24,7 @@ import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
 
 /** Options of `saveCheckpoint`. */
 export interface SaveCheckpointOptions {
-  /** The directory of the run's checkpoints; made if need be. */
+  /** The directory of the training's checkpoints; made if need be. */
   readonly directory: string;
   /** Steps taken. */
   readonly step: number;

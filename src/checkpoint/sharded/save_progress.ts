@@ -12,7 +12,7 @@ export const STAGES = ["begun", "written", "done", "failed"] as const;
 /** Name of a stage. */
 export type Stage = typeof STAGES[number];
 
-/** Why a Worker failed, as plain data. */
+/** The error of a Worker that failed, as plain data. */
 export type SaveFailure =
   | {
     readonly kind: "file";
@@ -90,7 +90,7 @@ export class SaveProgress {
     this.reach("failed");
   }
 
-  /** Why it failed; `undefined` if it did not. */
+  /** The Worker's error; `undefined` if it did not fail. */
   get error(): Error | undefined {
     if (this.stage !== "failed") return undefined;
     const length = at(this.#words, TEXT_LENGTH, "length of text");

@@ -1,7 +1,10 @@
 /**
- * The Worker of an asynchronous save. Each rank has one, which writes that rank's files from the copy and tells in a file
- * beside them how long they are and which checksums they have. That of rank 0 waits for what all have told, and completes the
- * checkpoint. So ranks need not meet, and a step that is being computed waits for nothing.
+ * The Worker of an asynchronous save. Each rank has one:
+ * 1. It writes the rank's files from the copy.
+ * 2. It reports their lengths and checksums in a file beside them.
+ * 3. On rank 0 it waits for the reports of all ranks, and completes the checkpoint.
+ *
+ * So no collective is needed, and a step that is being computed waits for nothing.
  *
  * @module
  */

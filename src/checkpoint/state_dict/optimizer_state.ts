@@ -40,7 +40,7 @@ export interface OptimizerLoadReport extends LoadReport {
  * sharded state is the optimizer's own memory, and every rank of `group` asks for a full one.
  *
  * @param model whose parameters the optimizer has
- * @throws {ArgumentError} if the optimizer is of another model, or whole tensors are wanted and no group is given
+ * @throws {ArgumentError} if the optimizer is of another model, or full tensors are wanted and no group is given
  * @example
  * ```ts
  * import { AdamW, launch } from "fullyshard";

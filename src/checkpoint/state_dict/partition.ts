@@ -19,7 +19,7 @@ export interface Writer {
 export type WriterChoice = "least loaded" | "first";
 
 /**
- * Tells all ranks who holds what, and chooses who writes it, of the ranks that hold the same boxes. Collective.
+ * Tells all ranks which rank holds which boxes, and chooses the writer among the ranks that hold the same boxes. Collective.
  *
  * @param what what they write, for messages
  * @returns for each tensor, in the order given, its writers by rank

@@ -49,7 +49,7 @@ export interface SavableModel extends NamedParts {
   /** The model's class in `transformers`, which saved configs name in `architectures`. @default what the config has */
   readonly hfClass?: string | undefined;
   /**
-   * Names of tensors that are stored under another one's (`lm_head.weight` when tied).
+   * Names of tensors that are stored under another tensor's name (`lm_head.weight` when tied).
    *
    * @default those of parts that a module's tree has twice
    */
@@ -66,7 +66,7 @@ export interface CheckpointModel extends SavableModel {
   directoryTensors(): Iterable<DirectoryTensor>;
   /** The `config.json` that `transformers` reads. */
   readonly hfConfig: Readonly<Record<string, unknown>>;
-  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
+  /** Names of tensors that are stored under another tensor's name (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Values of state dicts, and how they come from and go to what this rank holds: in parts without communication, whole ones
+ * Values of state dicts, and how they come from and go to what this rank holds: in parts without communication, full tensors
  * by way of {@link gatherFull} and {@link scatterFull}. Which names they have is left to others.
  *
  * @module
@@ -20,9 +20,9 @@ const GIVEN = "the state dict that was given";
 
 /** A tensor of a state dict: the elements of it that there are. */
 export interface StateTensor {
-  /** Shape of the whole tensor. */
+  /** Shape of the full tensor. */
   readonly shape: Shape;
-  /** Boxes of the whole, one after another: this rank's, or the one of all elements. */
+  /** Boxes of the full tensor in the values' order: this rank's boxes, or a single box of all elements. */
   readonly boxes: readonly Box[];
   /** The values of the boxes, each row-major. Of a sharded state dict they are a copy of what the model holds now. */
   toArray(): Float32Array<ArrayBuffer>;
@@ -32,20 +32,20 @@ export interface StateTensor {
 export interface StateDictOptions {
   /** The group of all ranks that hold the model. A sharded state dict can be got without it. */
   readonly group?: ProcessGroup;
-  /** Whether tensors are whole; else each rank has its own elements. @default false */
+  /** True if tensors are full; else each rank has its own elements. @default false */
   readonly fullStateDict?: boolean;
   /**
-   * Got: a copy in host memory, that later steps do not change; of whole tensors on rank 0 alone, the others get an empty state
-   * dict. @default false: this rank's memory itself, or copies of whole tensors on every rank
+   * Got: a copy in host memory, that later steps do not change; of full tensors on rank 0 alone, the others get an empty state
+   * dict. @default false: this rank's memory itself, or copies of full tensors on every rank
    */
   readonly cpuOffload?: boolean;
   /** Got: leaves out parameters that are not trained. @default false */
   readonly ignoreFrozenParams?: boolean;
   /** Set: refuses what is missing or unexpected; else it is reported. @default true */
   readonly strict?: boolean;
-  /** Set: rank 0 alone gives whole tensors, the others give an empty state dict. Needs `fullStateDict`. @default false */
+  /** Set: rank 0 alone gives full tensors, the others give an empty state dict. Needs `fullStateDict`. @default false */
   readonly broadcastFromRank0?: boolean;
-  /** Most bytes of whole tensors that are sent at once. @default 4 MiB */
+  /** Most bytes of full tensors that are sent at once. @default 4 MiB */
   readonly bufferBytes?: number;
 }
 
@@ -66,9 +66,9 @@ function heldValues(tensor: HeldTensor): Float32Array<ArrayBuffer> {
 }
 
 /**
- * The values of tensors, as the options say; of none where another rank gets them. Collective where they are whole.
+ * The values of tensors, as the options say; empty where another rank gets them. Collective for full tensors.
  *
- * @throws {ArgumentError} if whole tensors are wanted of ranks that are not given
+ * @throws {ArgumentError} if full tensors are wanted of ranks that are not given
  */
 export function readState<T extends HeldTensor>(
   tensors: readonly T[],
