@@ -19,7 +19,7 @@ export interface TextDocument {
   readonly text: string;
   /** The file that holds it. */
   readonly file: string;
-  /** The line of the file that holds the document, from 1; `undefined` if the whole file does. */
+  /** The line of the file that holds the document, from 1; `undefined` if the full file does. */
   readonly line: number | undefined;
   /** Bytes of all files up to the end of this document: how far reading has come. */
   readonly bytesRead: number;

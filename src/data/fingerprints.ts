@@ -22,7 +22,7 @@ const GRAIN_MS = 2000;
 
 /** The state of files when they were looked at. */
 export interface Stamp {
-  /** Hexadecimal: another one where a file may have other contents. */
+  /** Hexadecimal; differs where a file may have other contents. */
   readonly print: string;
   /** When the last of them was changed, in milliseconds since the epoch. */
   readonly changedMs: number;

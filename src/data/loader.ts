@@ -19,7 +19,7 @@ import { type BatchSplit, microBatchSize, Sampler } from "./sampler.ts";
 export interface LoaderState {
   /** Samples consumed by all ranks since the start of training. */
   readonly cursor: number;
-  /** Steps taken since then, in whatever global batches. @default the cursor in whole steps of the present global batch */
+  /** Steps taken since then, in whatever global batches. @default the cursor in full steps of the present global batch */
   readonly step?: number | undefined;
   /** The seed of the shuffled order. */
   readonly seed: number;

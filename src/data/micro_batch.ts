@@ -1,5 +1,5 @@
 /**
- * Rows of tokens that a rank runs at once.
+ * Rows of tokens that a rank computes at once.
  *
  * @module
  */

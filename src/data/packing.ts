@@ -2,7 +2,7 @@
  * Documents as one stream of token ids with an end-of-text token after each, kept in a file so that it is made once. Which
  * rank makes it and who waits is left to the trainer: data does not know ranks.
  *
- * Invariant: a cache file is named by its inputs (text, tokenizer, this format) and appears whole, so an existing file
+ * Invariant: a cache file is named by its inputs (text, tokenizer, this format) and appears complete, so an existing file
  * is right.
  *
  * @module
@@ -83,7 +83,7 @@ export interface TokenCache {
   /**
    * Makes the file. Concurrent calls do the work twice, harmlessly.
    *
-   * @param onProgress told after each document
+   * @param onProgress called after each document
    * @throws {ConfigError} naming file and line of text that cannot be read
    * @throws {ArgumentError} if there is no token at all
    * @throws {CheckpointError} if a file of the text is changed meanwhile

@@ -17,7 +17,7 @@ export interface TokenRows {
   readonly packing: Packing;
   /** Changes with the tokens: hexadecimal. */
   readonly fingerprint: string;
-  /** Number of whole rows. */
+  /** Number of full rows. */
   readonly numRows: number;
   /** True if a shorter last row follows, which training leaves out. */
   readonly hasRest: boolean;

@@ -25,7 +25,7 @@ export interface Chat {
   readonly variables: JsonObject;
 }
 
-/** A text that is to follow another one. */
+/** A text that is to follow an earlier text. */
 export interface PromptCompletion {
   readonly kind: "completion";
   readonly prompt: string;

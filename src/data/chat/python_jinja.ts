@@ -49,7 +49,7 @@ function rewriteOutput(tokens: readonly JinjaToken[]): JinjaToken[] {
   for (const token of tokens) {
     if (token.type === "CloseExpression") {
       const written = all.slice(start);
-      // A function is given None as what is not defined, so that it is None is told besides, where that can be asked twice.
+      // A function receives None as undefined. A further argument says that it is None, if the value can be evaluated twice.
       const isNone = written.every(({ type }) => SIMPLE.includes(type))
         ? [...inner(","), ...written, ...inner("is none")]
         : [];

@@ -6,7 +6,7 @@
 import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
 import type { ChatMessage, RefuseRow } from "./columns.ts";
 
-/** Roles of messages by who speaks. */
+/** Roles of messages by speaker. */
 const ROLES: Readonly<Record<string, string>> = {
   human: "user",
   user: "user",

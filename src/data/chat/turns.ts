@@ -12,7 +12,7 @@ import type { ChatTemplate, MarkedText, Span, TemplateInputs } from "./template.
  * assistant's turn, is compared with the text of all messages up to it: what is more is the turn, with what ends it.
  *
  * @throws {TemplateFailure} if the template writes the beginning of the chat otherwise when there is more of it, so that no part of
- * the whole text is the turn
+ * the full text is the turn
  */
 export function renderTurns(template: ChatTemplate, inputs: TemplateInputs): MarkedText {
   const text = template.render(inputs);

@@ -26,7 +26,7 @@ export function notUtf8({ at, byte }: { readonly at: number; readonly byte: numb
     : `byte 0x${byte.toString(16).padStart(2, "0")} at byte ${at}${remedy}`;
 }
 
-/** Bytes of whole valid characters before the first that are not: by halving, as validity of a prefix is monotonic. */
+/** Bytes of complete valid characters before the first that are not: by halving, as validity of a prefix is monotonic. */
 function validLength(bytes: Uint8Array): number {
   let valid = 0;
   let invalid = bytes.length + 1;

@@ -2,7 +2,7 @@
  * Samples of rows, made once and kept in a file that is named by what they are made from. Which rank makes it and who waits is left to the
  * trainer.
  *
- * Invariant: a file appears whole, so one that is there is right.
+ * Invariant: a file appears complete, so a file that is there is right.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import { IGNORED, type TokenSample } from "./sample.ts";
 export interface SampleOptions extends RowEncoding {
   /** The column of rows that are text. */
   readonly textField: string;
-  /** True if rows that do not fit are left out and counted. @default the first such row ends the run */
+  /** True if rows that do not fit are left out and counted. @default the first such row ends the training */
   readonly skipBadRows: boolean;
 }
 

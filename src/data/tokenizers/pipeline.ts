@@ -19,7 +19,7 @@ import type { TextPiece } from "./split.ts";
 import { readUnigram } from "./unigram_model.ts";
 import { readWordLevel, readWordPiece } from "./word_models.ts";
 
-/** Keys of the file: the parts, and what changes no id of a whole text. As in `transformers`, no text is cut off or padded. */
+/** Keys of the file: the parts, and what changes no id of a full text. As in `transformers`, no text is cut off or padded. */
 const KEYS = [
   "version",
   "truncation",
