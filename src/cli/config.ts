@@ -1,6 +1,6 @@
 /**
  * `fullyshard config`: asks what a file of Accelerate should say, question by question, and writes it (`accelerate config`).
- * What is asked, and what may be answered, the tables of keys say.
+ * The tables of keys have the questions and the possible answers.
  *
  * @module
  */

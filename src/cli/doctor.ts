@@ -1,6 +1,6 @@
 /**
  * `fullyshard doctor`: what this machine has and lacks. It changes nothing. Libraries that are used are opened; of others
- * it finds the files. What is found but does not work is told apart from what is not there.
+ * it finds the files. What is found but does not work is reported differently from a library that is missing.
  *
  * Permissions on Deno: `--allow-ffi --allow-read --allow-env`. What it may not look at, it says it does not know.
  *
@@ -157,7 +157,7 @@ async function examineNative(
   }
 }
 
-/** Why kernel modules do not work, which are taken where native kernels are not. */
+/** The reason that WASM kernels do not work, which are used where native kernels are not. */
 async function moduleProblems(): Promise<readonly string[]> {
   const outcomes = await Promise.allSettled([loadKernelModule("strict"), loadKernelModule("relaxed")]);
   return outcomes.flatMap((outcome) => {

@@ -131,7 +131,7 @@ function tooOldNccl(version: string, builtFor: string | null): string {
   return `NCCL ${version} is too old, ${since} is the oldest that serves: 'pip install --upgrade ${wheel}'`;
 }
 
-/** Why a file of NCCL could not be opened: that it is too old, where it lacks functions and tells its version. */
+/** The reason that a file of NCCL could not be opened: it is too old, where it lacks functions and gives its version. */
 export function explainNccl({ path, reason }: LibraryNotFoundError["tried"][number]): string {
   if (!reason.startsWith("it lacks ")) return reason;
   const build = ncclBuild(path);

@@ -1,5 +1,6 @@
 /**
- * A server of Hugging Face's Hub, or one that speaks as it does: what a revision holds, and files of it, whole or from a byte on.
+ * A server of Hugging Face's Hub, or a server of the same protocol: the contents of a revision, and its files, in full or from a
+ * byte on.
  *
  * A token is sent where an answer asks for one, and to the server's own address alone: files may lie on others.
  *

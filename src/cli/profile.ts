@@ -18,7 +18,7 @@ const ELEMENTS = 2 ** 24;
 /** The time for which calls are repeated, in milliseconds; the fastest call counts. */
 const MEASURED_MS = 300;
 
-/** Lines about rank 0's part in the run that was traced into a folder. @throws {FileError} if there is no whole trace in it */
+/** Lines about rank 0 in the training that was traced into a folder. @throws {FileError} if it holds no complete trace */
 export async function profileLines(folder: string): Promise<readonly string[]> {
   const [first] = openTraces(folder).map(summarize);
   if (first?.steps === undefined) return ["No step has ended, so there is nothing to profile"];

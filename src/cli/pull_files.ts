@@ -1,5 +1,6 @@
 /**
- * A model from a server into Hugging Face's cache: which of its files, where they lie there, and what makes sure that they are whole.
+ * Copies a model from a server into Hugging Face's cache: chooses its files and their places there, and checks that they are
+ * complete.
  *
  * A file is written aside, gone on with after an interruption, compared with its size and hash, and renamed; a revision is found in the
  * cache when all its files are there. Pulls of one file at once write it together: its bytes are the same for all of them, and each
@@ -48,7 +49,7 @@ export interface PullOptions {
   readonly server: HubServer;
   /** The folder of the cache. */
   readonly cache: string;
-  /** Is told of each file that came. */
+  /** Called with each file that came. */
   readonly note: (text: string) => void;
 }
 
