@@ -181,7 +181,7 @@ export function adapterConfigOf(lora: Lora): JsonObject {
   };
 }
 
-/** The targets as PEFT is told of them: as they were given, and where that was `all-linear` the names' ends where these choose as many. */
+/** The targets in PEFT's form: as given; in place of `all-linear` the ends of names, if these choose the same number of modules. */
 function targetsFor({ settings: { targetModules }, layers, model }: Lora): readonly string[] | string {
   if (typeof targetModules !== "string") return targetModules;
   if (targetModules.toLowerCase() !== ALL_LINEAR) return targetModules;

@@ -16,13 +16,13 @@ export const ALL_LINEAR = "all-linear";
 /** Options that choose modules, as in PEFT's `LoraConfig`. */
 export interface TargetOptions {
   /**
-   * Modules that get an adapter: ends of their names (`q_proj`), a regular expression of whole names, or `all-linear`, all linear
+   * Modules that get an adapter: ends of their names (`q_proj`), a regular expression of full names, or `all-linear`, all linear
    * layers but the head. @default `all-linear`
    */
   readonly targetModules?: readonly string[] | string;
   /** Modules that get none though they are chosen: ends of names, or a regular expression. @default none */
   readonly excludeModules?: readonly string[] | string | undefined;
-  /** Modules that are trained and saved as a whole: ends of names. @default none */
+  /** Modules that are trained and saved in full: ends of names. @default none */
   readonly modulesToSave?: readonly string[] | undefined;
   /** The layers of which modules are chosen, by number; with a list of names only. @default all */
   readonly layersToTransform?: readonly number[] | number | undefined;
@@ -33,7 +33,7 @@ export interface TargetOptions {
 /** A module that gets an adapter, with its name. */
 export type Target = readonly [name: string, module: Linear | Embedding];
 
-/** A pattern as Python's `re` reads it, of the whole of a name. */
+/** A pattern as Python's `re` reads it, of a full name. */
 function pattern(text: string, key: string): RegExp {
   try {
     return new RegExp(text);
@@ -159,7 +159,7 @@ function unsupported(name: string, module: Module, model: Module): UnsupportedEr
 }
 
 /**
- * Parameters of modules that are trained as a whole, by their names.
+ * Parameters of modules that are trained in full, by their names.
  *
  * @throws {ArgumentError} if a name chooses none, with the nearest
  * @throws {UnsupportedError} if one of them is tied: a copy would be untied, and the parameter itself is another module's too

@@ -44,7 +44,7 @@ export interface TransformerPlan {
   readonly classes?: readonly string[] | undefined;
 }
 
-/** Modules are units that have so many parameters in no other unit (PyTorch's `size_based_auto_wrap_policy`). */
+/** Modules with at least `minNumParams` parameters outside of other units are units (PyTorch's `size_based_auto_wrap_policy`). */
 export interface SizePlan {
   /** The kind of plan. */
   readonly mode: "size";
@@ -52,7 +52,7 @@ export interface SizePlan {
   readonly minNumParams: number;
 }
 
-/** The whole model is one unit. */
+/** The full model is one unit. */
 export interface NoPlan {
   /** The kind of plan. */
   readonly mode: "none";
@@ -187,10 +187,10 @@ function modulesOfClasses(
   return [...named.values()].filter((module) => classes.includes(classNameOf(model, module)));
 }
 
-/** Modules with so many parameters that are in no module below which is chosen. */
+/** Modules with enough parameters outside of the chosen modules below them. */
 function largeModules(model: Module, minNumParams: number): readonly Module[] {
   const chosen: Module[] = [];
-  /** Gives the parameters that a chosen module holds, of those of `module`. */
+  /** Gives the number of parameters of `module` that chosen modules hold. */
   const visit = (module: Module, isRoot: boolean): number => {
     const numel = [...module.parameters()].reduce((sum, parameter) => sum + parameter.numel, 0);
     if (numel < minNumParams) return 0;
