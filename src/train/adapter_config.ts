@@ -58,7 +58,7 @@ export const adapterSection: Section<AdapterConfig> = section(
       }),
     useRslora: z.boolean().default(false).describe("With loraR: multiply by alpha / √r instead"),
     frozenDtype: z.enum(["file", "float32", "bfloat16", "float16"]).default("file").describe(
-      "What frozen weights are kept in where they are sharded: the dtype of their file, or one for all",
+      "Dtype of frozen weights where they are sharded: the dtype of their file, or one for all",
     ).meta({ otherNames: ["base-dtype"] }),
   }),
 );

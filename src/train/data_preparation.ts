@@ -1,6 +1,6 @@
 /**
- * Turns the data of a training into tokens: text as one stream, chats and prompts as samples. The choice of the ranks that do it, and
- * of those that wait, is in `text_data.ts`.
+ * Turns the data of a training into tokens: text as one stream, chats and prompts as samples. The choice of the ranks that do it,
+ * and of the ranks that wait, is in `text_data.ts`.
  *
  * @module
  */

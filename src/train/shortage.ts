@@ -52,7 +52,7 @@ export interface Misfit {
   /** Samples that a rank computes in a step, in so many parts. */
   readonly samples: number;
   readonly microBatches: number;
-  /** Why more ranks do not help, or how many would be enough. */
+  /** The number of ranks that would be enough, or the reason that more ranks do not help. */
   readonly ranks: string;
   /** Bytes that the shortage's memory must have where a rank computes in so many parts. */
   readonly bytesIn: (microBatches: number) => Promise<number>;
