@@ -1,5 +1,5 @@
 /**
- * Distributed data parallelism (PyTorch's `DistributedDataParallel`): every rank holds the whole model, and gradients are
+ * Distributed data parallelism (PyTorch's `DistributedDataParallel`): every rank holds the full model, and gradients are
  * averaged over ranks at the end of each backward, in buckets that gradients are written to directly.
  *
  * @module

@@ -13,8 +13,8 @@ const [HEADER_BYTES, ENTRY_BYTES] = [64, 56];
 const PT_LOAD = 1;
 
 /**
- * Why a file cannot be loaded, as it is cut off or no file; undefined where it is whole, or nothing like a 64-bit library, or not
- * to be read.
+ * The reason that a file cannot be loaded: it is cut off, or no file. Undefined where it is complete, is not a 64-bit library, or
+ * cannot be read.
  */
 export function cutOff(path: string): string | undefined {
   try {

@@ -33,7 +33,7 @@ export type NullAddress = Handle<never>;
 /** Type of a C number. */
 export type ScalarType = "i32" | "u32" | "i64" | "u64" | "usize" | "f32" | "f64";
 
-/** Type of what lies at a place in memory: a number, an address, a handle, or so many bytes. */
+/** Type of a place in memory: a number, an address, a handle, or a number of bytes. */
 export type PlaceType = ScalarType | "address" | HandleType | { readonly bytes: number };
 
 /** One member of a C struct. */
@@ -170,7 +170,7 @@ export interface StatusWords {
   readonly textOf?: string;
   /** The binding that gives the last error's text; asked with NULL for the handle. */
   readonly lastError?: string;
-  /** The binding that writes the last error's text to a place of so many bytes. */
+  /** The binding that writes the last error's text to a place of this number of bytes. */
   readonly lastErrorInto?: string;
 }
 

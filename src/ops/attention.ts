@@ -34,7 +34,8 @@ export interface AttentionAttrs {
    */
   readonly documents?: boolean | undefined;
   /**
-   * True if the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is zero.
+   * True if the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is
+   * zero.
    * @default false
    */
   readonly sinks?: boolean | undefined;
