@@ -106,7 +106,7 @@ const commands: Readonly<Record<string, Command>> = {
     run: async (argv) => await (await import("./reshard.ts")).reshard(argv),
   },
   doctor: {
-    does: "show what this machine has, and what a missing library would give",
+    does: "show what this machine has, and what is missing",
     run: async (argv) => {
       const { readFlags } = await import("../config/flags.ts");
       const { ConfigError } = await import("../errors.ts");

@@ -35,8 +35,9 @@ export type ReducedGradientState =
   /** It has no memory: nothing was reduced since gradients were cleared. */
   | "none"
   /**
-   * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads and frees it. A sharded
-   * gradient of earlier reductions may be there, too.
+   * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads it, and then frees it or, if
+   * there is no sharded gradient yet, makes it the sharded gradient. `clearGradient` of the last parameter frees it too, and so do a
+   * failed pass and `resetIterState`. A sharded gradient of earlier reductions may be there beside it.
    */
   | "partial"
   /** The reduce stream writes the sharded gradient. Nobody reads or frees it until the reduction was waited for. */
