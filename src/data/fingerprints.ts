@@ -28,7 +28,7 @@ export interface Stamp {
   readonly changedMs: number;
 }
 
-/** Looks at files. `meaning` says what is made of them. @throws {FileError} if one has gone or cannot be read */
+/** Looks at files. `meaning` names everything that decides how they are used. @throws {FileError} if one has gone or cannot be read */
 export function stampOf(files: readonly string[], meaning: string): Stamp {
   const each = Math.max(1, Math.min(BLOCKS_OF_FILE, Math.floor(BLOCKS / files.length)));
   let changedMs = 0;
@@ -60,7 +60,7 @@ export class KeptFingerprint {
   readonly #stamp: Stamp;
   readonly #lookedMs: number = Date.now();
 
-  /** @param files of the text, in order; `meaning` says what is made of them */
+  /** @param files of the text, in order; `meaning` names everything that decides how they are used */
   constructor(folder: string, files: readonly string[], meaning: string) {
     this.#folder = folder;
     this.#stamp = stampOf(files, meaning);

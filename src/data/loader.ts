@@ -114,7 +114,7 @@ export class DataLoader {
   }
 
   /**
-   * Gives every sample once, in the order of the text, and what is left behind the last one as a shorter sample. It does not move the
+   * Gives every sample once, in the order of the text, and the rest after the last one as a shorter sample. It does not move the
    * place that training is at. Ranks may get unequal numbers of batches.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {

@@ -1,6 +1,6 @@
 /**
- * Documents as one stream of token ids with an end-of-text token after each, kept in a file so that it is made once. Which
- * rank makes it and who waits is left to the trainer: data does not know ranks.
+ * Documents as one stream of token ids with an end-of-text token after each, kept in a file so that it is made once. The
+ * trainer chooses the rank that makes it: data does not know ranks.
  *
  * Invariant: a cache file is named by its inputs (text, tokenizer, this format) and appears complete, so an existing file
  * is right.

@@ -112,7 +112,7 @@ export class Sampler {
     });
   }
 
-  /** Divides the samples of a step so that those of a micro-batch are about as long: so it has little padding. */
+  /** Divides the samples of a step so that the samples of a micro-batch have about the same length, and need little padding. */
   #byLength(cursor: number, size: number, split: BatchSplit, lengthOf: (sample: number) => number) {
     const { globalBatch, microBatches, worldSize, rank } = split;
     const all = Array.from({ length: globalBatch }, (_, i) => this.at(cursor + i).sample)

@@ -25,7 +25,7 @@ export interface TokenRows {
   readonly rows?: Rows;
   /** Tokens of a row, where a row of a micro-batch is as long as its longest. @default all are of the sequence length */
   readonly lengthOf?: (row: number) => number;
-  /** Reads rows; those of the number {@link numRows} are the rest. */
+  /** Reads rows; the row of number {@link numRows} is the rest. */
   load(rows: readonly number[]): Promise<MicroBatch>;
 }
 

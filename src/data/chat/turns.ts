@@ -38,7 +38,7 @@ function turnOf(template: ChatTemplate, inputs: TemplateInputs, i: number, text:
 }
 
 /**
- * Refuses a text that does not begin with that of a part of its chat.
+ * Refuses a text that does not begin with the text of a part of its chat.
  *
  * @param what the part
  */

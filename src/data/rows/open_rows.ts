@@ -19,7 +19,7 @@ export interface RowSource {
   readonly skipped: SkippedFiles;
   /** Bytes of the files. */
   readonly byteLength: number;
-  /** Each row once; bytes of the files before that of a row tell how far reading has come. */
+  /** Each row once; the bytes of the files before the row's file give the progress of reading. */
   rows(): AsyncIterable<(Row | BadRow) & { readonly bytesRead: number }>;
   /** SHA-256 of the files' contents, hexadecimal, wherever they lie. Reads all of them. */
   fingerprint(): string;

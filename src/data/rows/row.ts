@@ -1,5 +1,5 @@
 /**
- * A row of data: one JSON object, with the place where it lies. A row that cannot be read is a row too, so that its reader
+ * A row of data: one JSON object, with its place. A row that cannot be read is a row too, so that its reader
  * decides whether it ends the training or is skipped.
  *
  * @module

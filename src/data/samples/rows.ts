@@ -52,7 +52,7 @@ export class Rows {
    * Plans rows.
    *
    * @param count number of samples
-   * @param lengthOf tokens of a sample; those of none are left out
+   * @param lengthOf tokens of a sample; samples of no tokens are left out
    */
   constructor(
     count: number,

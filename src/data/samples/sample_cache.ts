@@ -1,6 +1,6 @@
 /**
- * Samples of rows, made once and kept in a file that is named by what they are made from. Which rank makes it and who waits is left to the
- * trainer.
+ * Samples of rows, made once and kept in a file that is named by a fingerprint of their inputs. The trainer chooses the rank that
+ * makes it.
  *
  * Invariant: a file appears complete, so a file that is there is right.
  *
@@ -176,7 +176,7 @@ export class Counter {
    * @returns false for an error that is to be thrown
    */
   skips(error: unknown, skipBadRows: boolean): boolean {
-    // A problem without a place, as that there is no template, is not that of the row.
+    // A problem without a place, as that there is no template, is not the row's.
     if (!skipBadRows || !(error instanceof ConfigError)) return false;
     if (error.problems.some(({ where }) => where === undefined)) return false;
     this.#skip(error);
