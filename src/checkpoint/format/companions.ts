@@ -149,7 +149,7 @@ export function describeLeftOut(
   return `Left unused in '${folder}'${but}: ${shown}${more}`;
 }
 
-/** Companions with those of another folder, where these have none of that name. Tokenizers are not mixed. */
+/** Companions with the files of another folder added, where these have none of that name. Tokenizers are not mixed. */
 export function withMissing(companions: Companions | undefined, others: Companions): Companions {
   return {
     read: () => {
@@ -179,7 +179,7 @@ export function withTokenizer(
   };
 }
 
-/** Companions with another chat template, by the file of it, in place of that of the tokenizer's folder. */
+/** Companions with another chat template, by the file of it, in place of the template in the tokenizer's folder. */
 export function withChatTemplate(companions: Companions | undefined, file: string): Companions {
   let own: Uint8Array | undefined;
   return {

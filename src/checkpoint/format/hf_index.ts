@@ -27,7 +27,7 @@ export class HfWeights implements Disposable {
   readonly directory: string;
   /** The files, sorted by name. */
   readonly files: readonly SafetensorsFile[];
-  /** Names of all files that were read: those of tensors, and the index where there is one. */
+  /** Names of all files that were read: files of tensors, and the index where there is one. */
   readonly fileNames: readonly string[];
   /** All tensors by name, file by file in the order of their bytes. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;

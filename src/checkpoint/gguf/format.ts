@@ -1,6 +1,6 @@
 /**
  * GGUF, version 3, as bytes: the header with typed metadata and the table of tensors, whose data follows at multiples of 32
- * bytes. All numbers are little-endian. The layout is that of ggml's `docs/gguf.md`.
+ * bytes. All numbers are little-endian. The layout follows ggml's `docs/gguf.md`.
  *
  * @module
  */

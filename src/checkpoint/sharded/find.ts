@@ -30,12 +30,12 @@ export interface FoundCheckpoint {
   readonly manifest: Manifest;
   /** The model's configuration; undefined where the manifest does not list it. */
   readonly config: JsonObject | undefined;
-  /** Newer ones that are not complete, each with what is wrong with it. */
+  /** Newer ones that are not complete, each with its problem. */
   readonly skipped: readonly string[];
 }
 
 /**
- * Reads a checkpoint that may be complete. Collective; gives what is wrong with it, the same on every rank, or nothing. What it
+ * Reads a checkpoint that may be complete. Collective; gives its problem, the same on every rank, or an empty text. What it
  * throws is not the checkpoint's fault.
  */
 export type ReadCheckpoint = (path: string, manifest: Manifest) => Promise<string>;
@@ -99,7 +99,7 @@ function parentOf(checkpoint: string): string {
 /**
  * Performs an action that needs a complete checkpoint.
  *
- * @returns what is wrong with it, the same on every rank; empty if nothing is
+ * @returns its problem, the same on every rank; empty if there is none
  * @throws what has other causes; a {@link CollectiveError} on the ranks on which it went well
  */
 export async function verdictOf(path: string, ranks: Ranks, action: () => Promise<void>): Promise<string> {
@@ -121,7 +121,7 @@ export async function verdictOf(path: string, ranks: Ranks, action: () => Promis
   return [...new Set(ranks.exchangeText(problem, label).filter((text) => text !== ""))].join("; ");
 }
 
-/** The newest complete checkpoint; `skipped` gets what is wrong with newer ones. */
+/** The newest complete checkpoint; `skipped` gets newer checkpoints with their problems. */
 async function newestComplete(
   directory: string,
   except: string | undefined,
@@ -143,7 +143,7 @@ async function newestComplete(
   return undefined;
 }
 
-/** A checkpoint's manifest and configuration if it is complete and was read, else what is wrong, the same on every rank. */
+/** A checkpoint's manifest and configuration if it is complete and was read, else its problem, the same on every rank. */
 async function judge(
   path: string,
   ranks: Ranks,
@@ -216,7 +216,7 @@ export async function readManifest(
   return { bytes, manifest };
 }
 
-/** Reads all files and loads none; ranks share the work. Gives what is wrong, or nothing. */
+/** Reads all files and loads none; ranks share the work. Gives the problem, or an empty text. */
 export function verifyFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<string> {
   return verdictOf(path, ranks, async () => {
     const piece = new Uint8Array(PIECE_BYTES);

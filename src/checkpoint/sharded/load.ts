@@ -110,7 +110,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   };
 }
 
-/** Reads what this rank holds, or rank 0 all; gives what is wrong with the files. */
+/** Reads this rank's elements, or on rank 0 all files; gives the files' problem. */
 async function readAll(
   path: string,
   manifest: Manifest,
@@ -173,7 +173,7 @@ function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptio
   };
 }
 
-/** Keys of a configuration that say what files hold, and who wrote them. */
+/** Keys of a configuration that describe the contents and the writer of files. */
 const OF_FILES = ["architectures", "dtype", "torch_dtype", "transformers_version"];
 
 /** Compares two configurations; gives a line for each key that differs. */

@@ -21,7 +21,7 @@ import { writeShardFiles } from "./shard_files.ts";
 /**
  * Saves `checkpoint-<step>`. Every rank must call it, between steps.
  *
- * @returns where it lies
+ * @returns the checkpoint's path and size
  * @throws {FileError} if this rank cannot write (full disk, no permission); {@link CollectiveError} on the others, naming
  *   the rank and its error. What was written is removed, and earlier checkpoints are as they were
  * @throws {FileError} with code `EBUSY` if another training is writing in the directory; {@link CollectiveError} on the others

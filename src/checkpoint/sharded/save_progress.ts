@@ -38,7 +38,7 @@ export class SaveProgress {
   readonly #numbers: Float64Array;
   readonly #text: Uint8Array;
 
-  /** @param buffer that of the other side */
+  /** @param buffer the buffer of the other side */
   constructor(buffer: SharedArrayBuffer = new SharedArrayBuffer(SIZE)) {
     this.buffer = buffer;
     this.#words = new Int32Array(buffer);

@@ -1,7 +1,7 @@
 /**
- * The files of a sharded checkpoint: which box of which tensor lies in which, and writing those of one rank. Files are named and
+ * The files of a sharded checkpoint: the file of each box of each tensor, and writing the files of one rank. Files are named and
  * annotated as PyTorch's `HuggingFaceStorageWriter(save_distributed=True)` does (`torch/distributed/checkpoint/
- * hf_storage.py`). Who holds what, and where values come from, is left to others.
+ * hf_storage.py`). Callers decide which rank writes which boxes, and from which memory.
  *
  * @module
  */

@@ -19,7 +19,7 @@ export function tensorsOf(model: SavableModel): readonly DirectoryTensor[] {
   return [...model.directoryTensors?.() ?? plainDirectoryTensors(model)];
 }
 
-/** Names of tensors that are stored under another tensor's name: a model's own, or of parts found twice in a module's tree. */
+/** Names of tensors that are stored under another tensor's name: a model's own, or names of parts found twice in a module's tree. */
 export function tiedNamesOf(model: SavableModel): ReadonlyMap<string, string> {
   return model.tiedNames ?? (model instanceof Module ? namesFoundTwice(model) : new Map());
 }

@@ -51,7 +51,7 @@ export interface SavableModel extends NamedParts {
   /**
    * Names of tensors that are stored under another tensor's name (`lm_head.weight` when tied).
    *
-   * @default those of parts that a module's tree has twice
+   * @default the names of parts that a module's tree has twice
    */
   readonly tiedNames?: ReadonlyMap<string, string> | undefined;
   /** The names and layouts that other files of the model's family use. */
@@ -265,7 +265,7 @@ export function requireFit(
   throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${inFew(lines).join("\n  ")}`);
 }
 
-/** Lines of an error, those of names that differ in numbers only as one with its count where there are many. */
+/** Lines of an error. Where there are many, names that differ only in numbers share a line, with their count. */
 function inFew(lines: readonly string[]): readonly string[] {
   if (lines.length <= MOST_LINES) return lines;
   const groups = new Map<string, number>();
