@@ -124,7 +124,7 @@ function tooOld(nccl: Nccl, builtFor: string | null): string[] {
   return [tooOldNccl(ncclVersion(nccl), builtFor)];
 }
 
-/** That a version of NCCL is too old, and what to do. */
+/** The problem of an NCCL that is too old, with its remedy. */
 function tooOldNccl(version: string, builtFor: string | null): string {
   const { since } = NCCL_BINDINGS.ncclCommInitRankScalable;
   const wheel = builtFor === null ? "nvidia-nccl" : `nvidia-nccl-cu${parseInt(builtFor)}`;

@@ -25,7 +25,7 @@ default, takes what runs already, else Bun, else Deno.
 
 Environment variables:`;
 
-/** The variables that a user sets; `run` sets those of a rank. */
+/** The variables that a user sets; `run` sets a rank's variables. */
 const shownVariables = [
   "FULLYSHARD_LOG",
   "FULLYSHARD_RUNTIME",

@@ -6,7 +6,8 @@
  * cache when all its files are there. Pulls of one file at once write it together: its bytes are the same for all of them, and each
  * byte has its place.
  *
- * Permissions on Deno: `--allow-read --allow-write`, without which it makes no links, `--allow-sys=statfs`, and those of `hub.ts`.
+ * Permissions on Deno: `--allow-read --allow-write`, without which it makes no links, `--allow-sys=statfs`, and the permissions of
+ * `hub.ts`.
  *
  * @module
  */

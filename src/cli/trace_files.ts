@@ -50,7 +50,7 @@ export interface RankTrace {
   readonly file: string;
   /** True if the rank ended before it closed the span. */
   readonly isCutOff: boolean;
-  /** Microseconds that are added to its times, so that those of all ranks are on one clock and begin at 0. */
+  /** Microseconds that are added to its times, so that the times of all ranks are on one clock and begin at 0. */
   readonly shift: number;
 }
 
