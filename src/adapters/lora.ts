@@ -80,7 +80,7 @@ export class Lora {
     return this.#own.has(part);
   }
 
-  /** All that the adapter's files hold, by name: its own parameters, and those of modules that are trained in full. */
+  /** All that the adapter's files hold, by name: its own parameters, and the parameters of modules that are trained in full. */
   *namedParameters(): Generator<readonly [name: string, parameter: Parameter]> {
     for (const [name, parameter] of this.model.namedParameters()) {
       if (this.owns(parameter) || this.savedModules.some((module) => name.startsWith(`${module}.`))) {
@@ -163,7 +163,7 @@ export function addLora(model: Module, options: LoraOptions = {}): Lora {
   return lora;
 }
 
-/** Gives an adapter's own parameters their first values; those of modules that are trained in full keep theirs. Every rank must. */
+/** Gives an adapter's own parameters their first values; modules that are trained in full keep their values. Every rank must. */
 export function drawAdapter(lora: Lora, seed: number): void {
   drawParameters([...lora.namedParameters()].map(([, parameter]) => parameter).filter((one) => lora.owns(one)), seed);
 }

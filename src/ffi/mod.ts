@@ -21,7 +21,7 @@ export interface OpenLibraryOptions {
   readonly provider?: FfiProvider | undefined;
   /** Load this file, and no other. Stronger than the environment's override. */
   readonly path?: string;
-  /** Variables to read; those of the process unless given. */
+  /** Variables to read; the variables of the process unless given. */
   readonly environment?: Environment;
 }
 

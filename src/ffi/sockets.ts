@@ -146,13 +146,13 @@ export class Sockets {
     return moved(this.#libc.symbols.send(descriptor, bytes, bytes.length, c.MSG_NOSIGNAL));
   }
 
-  /** Receives what is there. */
+  /** Receives the bytes that have arrived. */
   receive(descriptor: number, into: Uint8Array): Moved {
     const result = this.#libc.symbols.recv(descriptor, into, into.length, 0);
     return result === 0 ? { end: "it was closed" } : moved(result);
   }
 
-  /** Waits until a stream has input, or takes output where that is wanted; at most so long. */
+  /** Waits until a stream has input, or takes output where that is wanted; at most `timeoutMs`. */
   poll(watched: readonly Watched[], timeoutMs: number): readonly Readiness[] {
     const { byteLength, fd, events, revents } = c.POLLFD;
     if (this.#pollfds.byteLength < watched.length * byteLength) {
@@ -220,7 +220,7 @@ function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || /^127(\.\d+){3}$/.test(host);
 }
 
-/** All addresses of this host; of IPv6, those of IPv4 too. */
+/** All addresses of this host; for IPv6, the addresses of IPv4 too. */
 function anyAddress(port: number, family: number = c.AF_INET6): SocketAddress {
   const bytes = new Uint8Array(c.SOCKADDR_BYTES);
   const view = new DataView(bytes.buffer);

@@ -49,16 +49,16 @@ export interface Misfit {
   readonly shortage: Shortage;
   readonly numParameters: number;
   readonly worldSize: number;
-  /** Samples that a rank computes in a step, in so many parts. */
+  /** Samples that a rank computes in a step, in {@link microBatches} parts. */
   readonly samples: number;
   readonly microBatches: number;
   /** The number of ranks that would be enough, or the reason that more ranks do not help. */
   readonly ranks: string;
-  /** Bytes that the shortage's memory must have where a rank computes in so many parts. */
+  /** Bytes that the shortage's memory must have where a rank computes in a number of parts. */
   readonly bytesIn: (microBatches: number) => Promise<number>;
 }
 
-/** The error of a step that does not fit, whose text is that of the shortage whichever rank makes it. */
+/** The error of a step that does not fit, whose text describes the shortage, the same on every rank. */
 export async function shortageError(misfit: Misfit): Promise<OutOfMemoryError> {
   const { shortage: { where, bytes, peakBytes, terms, capacity }, numParameters, worldSize, ranks } = misfit;
   const most = Object.entries(terms).filter(([, part]) => part > 0).sort(([, a], [, b]) => b - a)

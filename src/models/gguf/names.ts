@@ -75,7 +75,7 @@ function one(
   return { name: full, shape: flat, exact, source: { kind: "runs", fqn, runs } };
 }
 
-/** Rows of heads, those of a head's halves in turns: 0, d/2, 1, d/2 + 1 … */
+/** Rows of heads, alternating between a head's halves: 0, d/2, 1, d/2 + 1 … */
 function* interleavedRows(shape: Shape, numHeads: number): Generator<ElementRun> {
   const rows = at(shape, 0, "dim");
   const length = numelOf(shape) / rows;
