@@ -110,7 +110,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   };
 }
 
-/** Reads this rank's elements, or on rank 0 all files; gives the files' problem. */
+/** Reads this rank's elements, or takes them from rank 0, which reads all. Gives the files' problem, or an empty text. */
 async function readAll(
   path: string,
   manifest: Manifest,
@@ -132,7 +132,7 @@ async function readAll(
   return damage;
 }
 
-/** Rank 0 reads share after share, of which every rank takes what it holds. */
+/** Rank 0 reads the stored parts in order; every rank takes the elements of each part that it holds. */
 async function broadcastAll(
   path: string,
   parts: readonly SavedPart[],
