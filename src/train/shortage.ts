@@ -69,7 +69,9 @@ export async function shortageError(misfit: Misfit): Promise<OutOfMemoryError> {
   return new OutOfMemoryError(where, bytes, 0, capacity, detail);
 }
 
-/** The fewest parts of a rank's share that fit, or what the smallest needs; nothing where it is computed sample by sample already. */
+/**
+ * The fewest micro-batches that fit, or the bytes that single samples need; nothing where a rank computes sample by sample already.
+ */
 async function adviseParts({ samples, microBatches, shortage, bytesIn }: Misfit): Promise<string> {
   const parts = Array.from({ length: samples }, (_, i) => i + 1).filter((n) => n > microBatches && samples % n === 0);
   const last = parts.at(-1);
