@@ -19,7 +19,7 @@ export interface TextDocument {
   readonly text: string;
   /** The file that holds it. */
   readonly file: string;
-  /** The line of the file that holds the document, from 1; `undefined` if the whole file does. */
+  /** The line of the file that holds the document, from 1; `undefined` if the full file does. */
   readonly line: number | undefined;
   /** Bytes of all files up to the end of this document: how far reading has come. */
   readonly bytesRead: number;
@@ -29,7 +29,7 @@ export interface TextDocument {
 export interface TextSource {
   /** The files of the documents, for messages. */
   readonly files: readonly string[];
-  /** What was left out of directories, where any were searched. */
+  /** The files that were left out of directories, if any directory was searched. */
   readonly skipped?: SkippedFiles;
   /** Bytes of all of it. */
   readonly byteLength: number;
@@ -38,17 +38,17 @@ export interface TextSource {
   /** SHA-256 of the contents, hexadecimal: equal for equal documents in equal order, wherever they lie. Reads all of them. */
   fingerprint(): string;
   /**
-   * What decides what is made of the files, as text. Where it is given, {@link tokenCache} keeps the fingerprint, and knows by sizes,
-   * times and some blocks of the files that it is still right. @default all is read at each start
+   * Names everything that decides how the files are used. With it {@link tokenCache} keeps the fingerprint, and knows by sizes,
+   * times and some blocks of the files that it is still right. @default all files are read at each start
    */
   readonly meaning?: string;
 }
 
-/** How files are read. */
+/** Options for reading files. */
 export interface TextOptions {
   /** The key of a JSONL line that holds the text. @default `text` */
   readonly field?: string | undefined;
-  /** What errors call the list of files. @default `data` */
+  /** The name of the list of files in errors. @default `data` */
   readonly name?: string | undefined;
 }
 
@@ -111,7 +111,7 @@ async function* documentsOf(files: readonly string[], field: string, refuse: Ref
   }
 }
 
-/** What makes one list of documents another. */
+/** The contents that a list of documents is identified by. */
 function* contentsOf(files: readonly string[], field: string): Iterable<string | Uint8Array> {
   for (const file of files) {
     using reader = openReadable(file);
@@ -147,7 +147,7 @@ function textOf(bytes: Uint8Array, where: string, field: string, refuse: RefuseT
   throw refuse(where, `a string under "${field}"`, got);
 }
 
-/** Where a text has half of a surrogate pair: UTF-8 has nothing for it, and an encoder would write U+FFFD. */
+/** Describes the place at which a text has half of a surrogate pair: UTF-8 cannot store it, and an encoder would write U+FFFD. */
 function halfPairIn(text: string): string {
   const at = text.search(/\p{Cs}/u);
   const code = text.charCodeAt(at).toString(16);

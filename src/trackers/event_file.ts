@@ -6,7 +6,7 @@
  */
 import { double, float, integer, message, string, type WireField } from "./protobuf.ts";
 
-/** CRC-32C, whose polynomial is not that of zlib's CRC-32, of each byte. Made when it is first needed. */
+/** CRC-32C, whose polynomial differs from zlib's CRC-32, of each byte. Made when it is first needed. */
 let table: Uint32Array | undefined;
 
 function crcTable(): Uint32Array {

@@ -16,7 +16,7 @@ export const preTokenizerSchema: z.ZodType<PreTokenizerStep | null | undefined> 
   pretokenizers: z.array(part).optional(),
 }).nullish();
 
-/** What `tokenizer.json` says of it. */
+/** A step of pre-tokenization in `tokenizer.json`. */
 export interface PreTokenizerStep {
   readonly [key: string]: unknown;
   readonly type: string;

@@ -21,11 +21,11 @@ export interface Chat {
   readonly promptLength: number | undefined;
   /** Descriptions of functions. */
   readonly tools: readonly JsonObject[] | undefined;
-  /** What the row gives the template besides. */
+  /** Further variables of the row that the template reads. */
   readonly variables: JsonObject;
 }
 
-/** A text that is to follow another one. */
+/** A text that is to follow an earlier text. */
 export interface PromptCompletion {
   readonly kind: "completion";
   readonly prompt: string;
@@ -41,11 +41,11 @@ export interface PlainText {
 /** The contents of a row. */
 export type RowContents = Chat | PromptCompletion | PlainText;
 
-/** How rows are read. */
+/** Options for reading rows. */
 export interface ColumnOptions {
   /** The column of rows that are text. */
   readonly textField: string;
-  /** What errors call the data. */
+  /** The name of the data in errors. */
   readonly name: string;
 }
 

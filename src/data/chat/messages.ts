@@ -6,7 +6,7 @@
 import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
 import type { ChatMessage, RefuseRow } from "./columns.ts";
 
-/** Names under which a message's reasoning is given; templates read the first, and those of gpt-oss the second. */
+/** Names under which a message's reasoning is given; templates read the first, and templates of gpt-oss the second. */
 const REASONING = ["reasoning_content", "thinking", "reasoning"] as const;
 
 /**

@@ -1,6 +1,6 @@
 /**
- * Where the library's Jinja silently differs from Python's, a template is rewritten before it is parsed, so that it writes what
- * Python writes:
+ * Rewrites a template before it is parsed, in the places where the library's Jinja silently differs from Python's, so that both
+ * write the same:
  *
  * - `{{ x }}` writes None, True, False, lists and dictionaries as Python does;
  * - `strip`, `lstrip` and `rstrip` take the characters that they are to strip;
@@ -49,7 +49,7 @@ function rewriteOutput(tokens: readonly JinjaToken[]): JinjaToken[] {
   for (const token of tokens) {
     if (token.type === "CloseExpression") {
       const written = all.slice(start);
-      // A function is given None as what is not defined, so that it is None is told besides, where that can be asked twice.
+      // A function receives None as undefined. A further argument says that it is None, if the value can be evaluated twice.
       const isNone = written.every(({ type }) => SIMPLE.includes(type))
         ? [...inner(","), ...written, ...inner("is none")]
         : [];
@@ -79,7 +79,10 @@ function rewriteStrips(tokens: readonly JinjaToken[]): JinjaToken[] {
   return all;
 }
 
-/** Where the value begins whose method is called at a dot: a name or a text, with members, calls and subscripts behind it. */
+/**
+ * The place at which the value begins whose method is called at a dot: a name or a text, with members, calls and subscripts
+ * after it.
+ */
 function beginningOf(tokens: readonly JinjaToken[], dot: number): number {
   let at = dot - 1;
   for (;;) {
@@ -125,7 +128,7 @@ function stripped(text: unknown, chars: unknown, atStart: boolean, atEnd: boolea
   return letters.slice(start, end).join("");
 }
 
-/** What Python writes of a value, which comes as a function is given it: a text as it is, and what is not defined as nothing. */
+/** The text that Python writes for a value that a function receives: a text unchanged, an undefined value as nothing. */
 function textOf(value: unknown, isNone: unknown = false): string {
   if (typeof value === "string") return value;
   if (isNone === true) return "None";

@@ -6,7 +6,7 @@
 import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
 import type { ChatMessage, RefuseRow } from "./columns.ts";
 
-/** Roles of messages by who speaks. */
+/** Roles of messages by speaker. */
 const ROLES: Readonly<Record<string, string>> = {
   human: "user",
   user: "user",
@@ -20,7 +20,7 @@ const ROLES: Readonly<Record<string, string>> = {
   function_response: "tool",
 };
 
-/** Who speaks where a function is called: an assistant's message with a call, whose value is JSON. */
+/** The speaker of a function call: an assistant's message with a call, whose value is JSON. */
 const CALL = "function_call";
 
 /** The messages of a row. */
