@@ -50,11 +50,11 @@ export function explainWrapped({ missing, unexpected }: Unmatched): string | und
   }${also}. Save the model without its wrapper (its inner module's save_pretrained), or rename the tensors`;
 }
 
-/** What a prefix was exchanged for. */
+/** The prefix of expected names, and the prefix that was found instead. */
 interface Rule {
-  /** What expected names begin with. */
+  /** The prefix of expected names. */
   readonly expected: string;
-  /** What stripped names begin with instead. */
+  /** The prefix of stripped names that stands in its place. */
   readonly found: string;
 }
 
