@@ -32,7 +32,7 @@ export {
 export { initializeParameters } from "../src/nn/initialize.ts";
 export type { WeightLayout } from "../src/ops/matmul.ts";
 export type { AttentionAttrs } from "../src/ops/attention.ts";
-export type { DropoutAttrs, SampleStream } from "../src/ops/dropout.ts";
+export type { DropoutAttrs, RandomStream } from "../src/ops/dropout.ts";
 export type { RopeOptions } from "../src/ops/rope.ts";
 export type { GatedDeltaAttrs } from "../src/ops/gated_delta.ts";
 export {

@@ -11,7 +11,7 @@ export interface DType {
   readonly name: string;
   /** Bytes of one element. */
   readonly byteLength: number;
-  /** What arithmetic it has. */
+  /** The kind of its arithmetic. */
   readonly kind: "float" | "int";
   /** The dtype's number in kernel arguments (`wasm/src/dtype.rs`). */
   readonly code: number;

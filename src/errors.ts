@@ -135,9 +135,9 @@ export class FileError extends Error {
   override readonly name = "FileError";
   /** The file or directory. */
   readonly path: string;
-  /** What was being done, e.g. `write`. */
+  /** The action that failed, e.g. `write`. */
   readonly action: string;
-  /** Why it failed, and the remedy. */
+  /** The reason of the failure, and the remedy. */
   readonly detail: string;
   /** The system's error, e.g. `ENOSPC`; undefined when it gave none. */
   readonly code: string | undefined;
@@ -175,7 +175,7 @@ export interface CollectiveFacts {
 export class CollectiveError extends Error {
   /** The class's name. */
   override readonly name = "CollectiveError";
-  /** What was being done. */
+  /** The collective that was in progress. */
   readonly facts: CollectiveFacts;
 
   /**
@@ -214,11 +214,11 @@ export class RendezvousError extends Error {
 export interface ConfigProblem {
   /** Dotted path of the key, or the flag. */
   readonly path: string;
-  /** What is allowed. */
+  /** The values that are allowed. */
   readonly expected: string;
-  /** What was found. */
+  /** The value that was found. */
   readonly got: string;
-  /** Where, e.g. `run.yaml:3:7`. */
+  /** The place, e.g. `run.yaml:3:7`. */
   readonly where?: string;
 }
 
@@ -323,7 +323,7 @@ export class UnsupportedError extends Error {
 export class GraphCaptureError extends Error {
   /** The class's name. */
   override readonly name = "GraphCaptureError";
-  /** What was to be captured, e.g. `a training step`. */
+  /** The work that was to be captured, e.g. `a training step`. */
   readonly work: string;
 
   /**
@@ -373,7 +373,7 @@ type ErrorClass = abstract new (...facts: never[]) => Error;
 /** Wrong arguments, settings or files: a command ends with 2 and one sentence. */
 export const USAGE_ERRORS: readonly ErrorClass[] = [CheckpointError, ConfigError, FileError, UnsupportedError];
 
-/** What settings, files or machines are to blame for: the place in the program would be noise. */
+/** Errors that settings, files or machines cause: the place in the program would be noise. */
 export const OUTER_ERRORS: readonly ErrorClass[] = [
   ...USAGE_ERRORS,
   CollectiveError,
@@ -384,7 +384,7 @@ export const OUTER_ERRORS: readonly ErrorClass[] = [
   RendezvousError,
 ];
 
-/** Whether an error is of one of the classes. */
+/** True if an error is of one of the classes. */
 export function isOneOf(error: unknown, classes: readonly ErrorClass[]): error is Error {
   return classes.some((kind) => error instanceof kind);
 }

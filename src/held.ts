@@ -21,24 +21,24 @@ const OVERFLOWS: ReadonlyMap<DType, number> = new Map([
   [float32, 2 ** 128 - 2 ** 103],
 ]);
 
-/** Whether a dtype holds a number: a float dtype any, an integer dtype the integers of its range. */
+/** True if a dtype can hold a number: a float dtype any number, an integer dtype the integers of its range. */
 export function holds(dtype: DType, value: number): boolean {
   const range = RANGES.get(dtype);
   return range === undefined || (Number.isInteger(value) && value >= range[0] && value <= range[1]);
 }
 
-/** Whether a dtype makes a finite number infinite. */
+/** True if a dtype makes a finite number infinite. */
 export function overflows(dtype: DType, value: number): boolean {
   const limit = OVERFLOWS.get(dtype);
   return limit !== undefined && Number.isFinite(value) && Math.abs(value) >= limit;
 }
 
-/** Whether a value is a number from `least` to `most`: null, text and what else counts as one in a comparison is not. */
+/** True if a value is a number from `least` to `most`. Null and text are not numbers, though comparisons convert them. */
 export function isWithin(value: unknown, least: number, most: number = Infinity): value is number {
   return typeof value === "number" && value >= least && value <= most;
 }
 
-/** What a dtype holds, for messages. */
+/** The numbers that a dtype holds, for messages. */
 function rangeText(dtype: DType): string {
   const range = RANGES.get(dtype);
   return range === undefined ? "numbers" : `integers from ${range[0]} to ${range[1]}`;

@@ -44,7 +44,7 @@ export function parseJsonObject(
   return value;
 }
 
-/** Whether a parsed value is a JSON object, not an array and not null. */
+/** True if a parsed value is a JSON object, not an array and not null. */
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -82,7 +82,7 @@ function isPlain(value: object): boolean {
   return prototype === Object.prototype || prototype === null;
 }
 
-/** What a parsed value is, in words for an error: a short value itself, else its kind. */
+/** Describes a parsed value in an error: a short value itself, else its kind. */
 export function kindOf(value: unknown): string {
   if (value === undefined) return "nothing";
   if (Array.isArray(value) && value.length > 8) return `an array of ${value.length}`;

@@ -12,8 +12,8 @@ import { at } from "./at.ts";
 import { ArgumentError } from "./errors.ts";
 
 /**
- * What a model draws from while it trains, for dropout and sampled routing. A number depends on the seed, the layer, the sample
- * and the place in it: neither on the rank that computes a sample nor on the micro-batch that it lies in.
+ * The source that a model draws from while it trains, for dropout and sampled routing. A number depends on the seed, the layer, the
+ * sample and the place in it: neither on the rank that computes a sample nor on the micro-batch that holds it.
  */
 export interface RandomSource {
   /** The same on every rank; an integer from 0 up to 2^53, exclusive. */

@@ -9,7 +9,7 @@ import { ShapeError } from "./errors.ts";
 /** Sizes of a tensor's dims, outermost first. `[]` is a scalar. */
 export type Shape = readonly number[];
 
-/** Where a tensor's elements lie in its buffer. */
+/** The places of a tensor's elements in its buffer. */
 export interface Layout {
   /** Sizes by dim. */
   readonly shape: Shape;
@@ -95,7 +95,7 @@ export function denseLayout(shape: Shape, offset: number = 0): Layout {
   return { shape, strides: denseStrides(shape), offset };
 }
 
-/** Whether the elements lie dense and row-major (dims of size 1 may have any stride). */
+/** True if the elements are dense and row-major (dims of size 1 may have any stride). */
 export function isDense(layout: Layout): boolean {
   let expected = 1;
   for (let dim = layout.shape.length - 1; dim >= 0; dim--) {
@@ -111,7 +111,7 @@ export function narrowed({ shape, strides, offset }: Layout, dim: number, start:
   return { shape: shape.with(dim, length), strides, offset: offset + start * at(strides, dim, "stride of dim") };
 }
 
-/** Whether two shapes are equal. */
+/** True if two shapes are equal. */
 export function sameShape(a: Shape, b: Shape): boolean {
   return a.length === b.length && a.every((size, dim) => size === b[dim]);
 }

@@ -1,6 +1,6 @@
 /**
- * Steps that are all taken, whatever one of them throws, and of whose errors the first is told: it says what went wrong, and the others
- * often follow from it.
+ * Steps that are all taken, even if some throw. The first error counts: it says what went wrong, and the others often follow from
+ * it.
  *
  * @module
  */

@@ -9,7 +9,7 @@ export function countOf(count: number, noun: string, plural: string = `${noun}s`
   return `${count} ${count === 1 ? noun : plural}`;
 }
 
-/** Which names there are: `only 'cpu' is available`, `'llama' and 'qwen2' are supported`. */
+/** Lists the names that there are: `only 'cpu' is available`, `'llama' and 'qwen2' are supported`. */
 export function whichAre(names: readonly string[], what: string): string {
   const quoted = names.map((name) => `'${name}'`);
   const last = quoted.pop() ?? "nothing";
@@ -43,7 +43,7 @@ export function shown(text: string): string {
   return from === 0 ? text : safe + text.slice(from);
 }
 
-/** The same for a name: on one line, and no longer than so many characters. */
+/** The same for a name: on one line, and no longer than a number of characters. */
 export function shownName(text: string, longest: number = 80): string {
   const line = shown(text).replaceAll("\n", "\\n").replaceAll("\t", "\\t");
   return line.length > longest ? `${line.slice(0, longest)}…` : line;

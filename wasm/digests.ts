@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "71c1787be0438672634d11ffab1aecb0f663e6dcc1bd53d591a28bc1b0b116e6",
-  relaxed: "be08158e24d3a4d6f4647269599ade5b871cb32fade87eacfc7353532d815bd8",
+  strict: "6ceb410cda11d9a91375f4da6c149fadb2fbdea1a23df88d93167d10794f6316",
+  relaxed: "de73a698bc3c9e00b07d7cb7dd6f037057b663890d68ac0af5fe02fee5cacffc",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "b509873e1b126ccb4f7b9ea50ecfa960de701884007560dc161fef063aadbe40",
-  v4: "5711143dee3fad131c6662cf8e8df16f2aaec60c2063db3f15f4d2974436572c",
-  "v4-bf16": "1f2b0c9636c3bc1e2201a2c063a2b323e3405c8263cb037d070b5299bdd66024",
-  neon: "67f85b84070e5c0085e0cbd66d17c68b4992fcf2810204786c3bab6445a319e3",
+  v3: "08c3da6c08b650c07a6b47f2e5d132640aeb9397f46a1eda1581c561ecae9c46",
+  v4: "a70a638365a6ef8c24018b12a799ee17e6bc4ba57a2f7824e6145f440dca3c78",
+  "v4-bf16": "84d09343ea8c6785f5284158fc27ef38bb9e0a16586667c37593e268ddd30a3a",
+  neon: "02d126a6e500d52194757651c0344f9e9f2ba80b60132da1747fe419cfe1a239",
 } as const;

@@ -1,5 +1,5 @@
 /**
- * The keys of Accelerate's file around `fsdp_config`, and those of its `parallelism_config`.
+ * The keys of Accelerate's file around `fsdp_config`, and the keys of its `parallelism_config`.
  *
  * @module
  */

@@ -27,7 +27,7 @@ export function setStrategy(strategy: Strategy, to: Translation): void {
   if (strategy.startsWith("HYBRID")) to.set("mesh", "hybrid");
 }
 
-/** What FSDP2 says for each strategy of FSDP1. */
+/** FSDP2's words for each strategy of FSDP1. */
 const STRATEGY_WORDS: Readonly<Record<Strategy, string>> = {
   FULL_SHARD: "reshard_after_forward: true",
   SHARD_GRAD_OP: "reshard_after_forward: false",
@@ -38,7 +38,7 @@ const STRATEGY_WORDS: Readonly<Record<Strategy, string>> = {
 
 const FSDP1 = { isFsdp1: true } as const;
 
-/** What `mixed_precision` says, here and beside `fsdp_config`. */
+/** The key `mixed_precision`, here and beside `fsdp_config`. */
 export const mixedPrecision: ForeignKey = foreignKey(
   "mixed_precision",
   choice(["no", "bf16", "fp16", "fp8"]),

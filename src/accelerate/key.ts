@@ -7,21 +7,21 @@
 import * as z from "zod";
 import type { ConfigProblem } from "../errors.ts";
 
-/** What a key may hold. */
+/** The values that a key may hold. */
 export interface KeyKind<Value> {
   readonly schema: z.ZodType<Value>;
   /** The values, as the page of keys shows them. */
   readonly shown: string;
 }
 
-/** What `fullyshard config` asks for a key. */
+/** The question by which `fullyshard config` asks for a key. */
 export interface Question {
   readonly text: string;
   /** The answer where none is given. */
   readonly usual: string;
 }
 
-/** What is known of a key besides what becomes of it. */
+/** The facts about a key besides its effect here. */
 export interface KeyFacts {
   /** FSDP1's: FSDP2 has another name for it, or none. */
   readonly isFsdp1?: boolean;
@@ -33,7 +33,7 @@ export interface ForeignKey extends KeyFacts {
   /** The key in snake_case; a key of `fsdp_config` stands without `fsdp_`. */
   readonly name: string;
   readonly shown: string;
-  /** What becomes of it here. */
+  /** The key's effect here. */
   readonly here: string;
   /** Checks a value and takes it. */
   readonly read: (value: unknown, to: Translation) => void;
@@ -45,16 +45,16 @@ export interface WrittenKey {
   readonly where: string | undefined;
 }
 
-/** Which modules are wrapped: three keys that make one plan. */
+/** The modules that are wrapped: three keys that make one plan. */
 export interface Wrapping {
   policy?: string;
   classes?: readonly string[];
   minNumParams?: number;
 }
 
-/** How ranks are started; what is not said is the launcher's to choose. */
+/** The start of ranks; the launcher chooses values that are not given. */
 export interface LaunchedRanks {
-  /** How many. */
+  /** The number of ranks. */
   count?: number;
   /** Address of the host of rank 0. */
   masterAddr?: string;
@@ -68,13 +68,13 @@ export class Translation {
   readonly values: Record<string, unknown> = {};
   /** The place of each value in its file, by key. */
   readonly places: Map<string, string> = new Map();
-  /** What a user should know: FSDP1's names with FSDP2's, keys that have nothing to do here. */
+  /** Remarks for the user: FSDP1's names with FSDP2's, and keys without an effect here. */
   readonly notices: string[] = [];
   readonly problems: ConfigProblem[] = [];
   readonly wrapping: Wrapping = {};
   /** Replicas and ranks that share each. */
   readonly axes: { replicate?: number; shard?: number } = {};
-  /** How ranks are started. */
+  /** The start of ranks. */
   readonly ranks: LaunchedRanks = {};
   /** Keys that were read, by their names. */
   readonly said: Map<string, WrittenKey> = new Map();

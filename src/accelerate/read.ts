@@ -1,6 +1,6 @@
 /**
  * Reads the configuration of Accelerate, or Transformers' `fsdp` and `fsdp_config`, as the trainer's own keys, each with the place
- * where it was said. FSDP1's names are told with FSDP2's; what is unknown or not there is refused by name.
+ * where it was said. FSDP1's names are reported with FSDP2's; unknown and unsupported keys are refused by name.
  *
  * @module
  */
@@ -16,11 +16,11 @@ import { type ForeignKey, type LaunchedRanks, Translation } from "./key.ts";
 /** A file, or what it would hold. */
 export type ForeignSource = string | Readonly<Record<string, unknown>>;
 
-/** What a configuration says in the trainer's words. */
+/** A configuration in the trainer's words. */
 export interface ForeignConfig extends ConfigFile {
-  /** What a user should know of it. */
+  /** Remarks for the user. */
   readonly notices: readonly string[];
-  /** How ranks are started. */
+  /** The start of ranks. */
   readonly ranks: Readonly<LaunchedRanks>;
 }
 
@@ -72,7 +72,7 @@ export async function readFsdpConfig(source: ForeignSource, fsdp: boolean | stri
  * import { readAccelerateConfig } from "fullyshard/config";
  * const { values, notices } = await readAccelerateConfig({ fsdp_config: { fsdp_sharding_strategy: "SHARD_GRAD_OP" } });
  * if (values["reshardAfterForward"] !== false) throw new Error("read otherwise");
- * if (notices.length !== 1) throw new Error("FSDP1's name is told");
+ * if (notices.length !== 1) throw new Error("FSDP1's name is reported");
  * ```
  */
 export async function readAccelerateConfig(source: ForeignSource): Promise<ForeignConfig> {

@@ -73,7 +73,7 @@ const KEPT = [
   "qalora_group_size",
 ] as const;
 
-/** What an adapter's file says. */
+/** The contents of an adapter's file. */
 export interface AdapterFacts {
   readonly options: LoraOptions;
   /** The base model as PEFT knew it; undefined where the file names none. */
@@ -84,7 +84,7 @@ export interface AdapterFacts {
   readonly unknownKeys: readonly string[];
 }
 
-/** Whether a value says that something is not used. */
+/** True if a value means that an option is not used. */
 function isUnused(value: unknown): boolean {
   return value === null || value === undefined || value === false ||
     (typeof value === "object" && Object.keys(value).length === 0);
@@ -181,7 +181,7 @@ export function adapterConfigOf(lora: Lora): JsonObject {
   };
 }
 
-/** The targets as PEFT is told of them: as they were given, and where that was `all-linear` the names' ends where these choose as many. */
+/** The targets in PEFT's form: as given; in place of `all-linear` the ends of names, if these choose the same number of modules. */
 function targetsFor({ settings: { targetModules }, layers, model }: Lora): readonly string[] | string {
   if (typeof targetModules !== "string") return targetModules;
   if (targetModules.toLowerCase() !== ALL_LINEAR) return targetModules;

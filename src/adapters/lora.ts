@@ -23,11 +23,11 @@ export interface LoraOptions extends TargetOptions {
   readonly loraDropout?: number;
   /** Multiplies by `loraAlpha / √r` instead (Kalajdzievski 2023). @default false */
   readonly useRslora?: boolean;
-  /** Ranks of some modules: ends of names, or regular expressions, with a rank each. @default none has another one */
+  /** Ranks of some modules: ends of names, or regular expressions, with a rank each. @default none differs */
   readonly rankPattern?: Readonly<Record<string, number>>;
-  /** Likewise for `loraAlpha`. @default none has another one */
+  /** Likewise for `loraAlpha`. @default none differs */
   readonly alphaPattern?: Readonly<Record<string, number>>;
-  /** How first factors begin: true is Kaiming uniform with a = √5; second ones are zeros. @default true */
+  /** The values that first factors begin with: true is Kaiming uniform with a = √5; second factors are zeros. @default true */
   readonly initLoraWeights?: true | "gaussian";
 }
 
@@ -46,15 +46,15 @@ export function loraOf(model: Module): Lora | undefined {
 export class Lora {
   /** The model that it is beside. */
   readonly model: Module;
-  /** What {@link addLora} was told, complete. */
+  /** The options of {@link addLora}, with defaults filled in. */
   readonly settings: LoraSettings;
   /** Adapters by the names of their layers. */
   readonly layers: ReadonlyMap<string, LoraLayer>;
-  /** Names of modules that are trained as a whole. */
+  /** Names of modules that are trained in full. */
   readonly savedModules: readonly string[];
   /** Keys of an `adapter_config.json` that this library does not read, as they were found. */
   otherKeys: Readonly<Record<string, unknown>> = {};
-  /** Where the base model is from, as users wrote it; undefined where it has no folder. */
+  /** The source of the base model, as users wrote it; undefined where it has no folder. */
   baseModel: string | undefined;
   readonly #handles: readonly HookHandle[];
   readonly #own: ReadonlySet<unknown>;
@@ -75,12 +75,12 @@ export class Lora {
     this.#own = new Set([...layers.values()].flatMap(({ factors: { a, b } }) => [a, b]));
   }
 
-  /** Whether a parameter, or a buffer, is the adapter's and not the model's. */
+  /** True if a parameter or a buffer belongs to the adapter, not to the model. */
   owns(part: unknown): boolean {
     return this.#own.has(part);
   }
 
-  /** All that the adapter's files hold, by name: its own parameters, and those of modules that are trained as a whole. */
+  /** All that the adapter's files hold, by name: its own parameters, and the parameters of modules that are trained in full. */
   *namedParameters(): Generator<readonly [name: string, parameter: Parameter]> {
     for (const [name, parameter] of this.model.namedParameters()) {
       if (this.owns(parameter) || this.savedModules.some((module) => name.startsWith(`${module}.`))) {
@@ -105,7 +105,7 @@ export class Lora {
  * @returns the adapter, also known by the model: `model.load()` gives it values, `model.save()` saves it alone
  * @throws {ArgumentError} if no module is chosen, with the nearest names; if the model is sharded or has an adapter; if a number
  * makes no sense
- * @throws {UnsupportedError} if a module is chosen that cannot have one, or a tied module is to be trained as a whole
+ * @throws {UnsupportedError} if a module is chosen that cannot have one, or a tied module is to be trained in full
  * @example
  * ```ts
  * import { addLora, launch, openModel } from "fullyshard";
@@ -163,7 +163,7 @@ export function addLora(model: Module, options: LoraOptions = {}): Lora {
   return lora;
 }
 
-/** Gives an adapter's own parameters their first values; those of modules that are trained as a whole keep theirs. Every rank must. */
+/** Gives an adapter's own parameters their first values; modules that are trained in full keep their values. Every rank must. */
 export function drawAdapter(lora: Lora, seed: number): void {
   drawParameters([...lora.namedParameters()].map(([, parameter]) => parameter).filter((one) => lora.owns(one)), seed);
 }

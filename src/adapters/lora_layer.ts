@@ -14,7 +14,7 @@ import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** What the adapter of one layer is made of. */
+/** Options of one layer's adapter. */
 export interface LoraLayerOptions {
   /** Rank of the product. */
   readonly r: number;
@@ -22,7 +22,7 @@ export interface LoraLayerOptions {
   readonly scale: number;
   /** Probability that an element of the adapter's input becomes zero in training. */
   readonly dropout: number;
-  /** How the first factor begins: Kaiming uniform with a = √5, or normal with a deviation of 1 / r. */
+  /** The values that the first factor begins with: Kaiming uniform with a = √5, or normal with a deviation of 1 / r. */
   readonly init: "kaiming" | "gaussian";
 }
 

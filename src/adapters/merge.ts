@@ -25,7 +25,7 @@ import { loraOf } from "./lora.ts";
 /** Elements of a product that a rank makes at once. */
 const MOST_ELEMENTS = 1 << 24;
 
-/** A layer's factors, whole, in host memory. */
+/** A layer's full factors, in host memory. */
 interface HostFactors {
   readonly a: Float32Array<ArrayBuffer>;
   readonly b: Float32Array<ArrayBuffer>;
@@ -33,8 +33,8 @@ interface HostFactors {
 
 /**
  * Adds `scale · B A` to the weight of each layer with an adapter, and takes the adapter off: the model computes the same, up to the
- * rounding of float32, without it, and `model.save()` writes a whole model. Each rank changes the elements that it owns. Every rank must
- * call it, outside a forward. Parameters stay frozen that were.
+ * rounding of float32, without it, and `model.save()` writes a full model. Each rank changes the elements that it owns. Every rank
+ * must call it, outside a forward. Frozen parameters stay frozen.
  *
  * @param model one that {@link addLora} was called on, with values
  * @param group the group of the ranks that hold the model; left out by a process on its own

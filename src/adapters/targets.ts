@@ -1,5 +1,5 @@
 /**
- * Which modules of a model an adapter changes, by the rules of PEFT (`check_target_module_exists`, `get_pattern_key`).
+ * Chooses the modules of a model that an adapter changes, by the rules of PEFT (`check_target_module_exists`, `get_pattern_key`).
  *
  * @module
  */
@@ -10,19 +10,19 @@ import { Embedding } from "../nn/embedding.ts";
 import { Linear } from "../nn/linear.ts";
 import type { Module } from "../nn/module.ts";
 
-/** What stands for all linear layers but the head. */
+/** The word for all linear layers but the head. */
 export const ALL_LINEAR = "all-linear";
 
-/** What chooses modules, as in PEFT's `LoraConfig`. */
+/** Options that choose modules, as in PEFT's `LoraConfig`. */
 export interface TargetOptions {
   /**
-   * Modules that get an adapter: ends of their names (`q_proj`), a regular expression of whole names, or `all-linear`, all linear
+   * Modules that get an adapter: ends of their names (`q_proj`), a regular expression of full names, or `all-linear`, all linear
    * layers but the head. @default `all-linear`
    */
   readonly targetModules?: readonly string[] | string;
   /** Modules that get none though they are chosen: ends of names, or a regular expression. @default none */
   readonly excludeModules?: readonly string[] | string | undefined;
-  /** Modules that are trained and saved as a whole: ends of names. @default none */
+  /** Modules that are trained and saved in full: ends of names. @default none */
   readonly modulesToSave?: readonly string[] | undefined;
   /** The layers of which modules are chosen, by number; with a list of names only. @default all */
   readonly layersToTransform?: readonly number[] | number | undefined;
@@ -33,7 +33,7 @@ export interface TargetOptions {
 /** A module that gets an adapter, with its name. */
 export type Target = readonly [name: string, module: Linear | Embedding];
 
-/** A pattern as Python's `re` reads it, of the whole of a name. */
+/** A pattern as Python's `re` reads it, of a full name. */
 function pattern(text: string, key: string, shown: string = text): RegExp {
   try {
     return new RegExp(text);
@@ -49,7 +49,7 @@ function whole(text: string, key: string): RegExp {
   return pattern(`^(?:${text})$`, key, text);
 }
 
-/** Whether a list of ends, or a regular expression of whole names, has a name. */
+/** True if a list of name ends, or a regular expression of full names, matches a name. */
 function includes(chosen: readonly string[] | string, name: string, key: string): boolean {
   if (typeof chosen === "string") return whole(chosen, key).test(name);
   return chosen.some((end) => name === end || name.endsWith(`.${end}`));
@@ -73,7 +73,7 @@ function isList<T>(value: readonly T[] | T): value is readonly T[] {
   return Array.isArray(value);
 }
 
-/** Whether a module with that name is chosen. */
+/** True if the options choose a module of that name. */
 function isChosen(name: string, options: TargetOptions): boolean {
   const { targetModules = ALL_LINEAR, excludeModules = [], modulesToSave = [] } = options;
   if (excludeModules.length > 0 && includes(excludeModules, name, "excludeModules")) return false;
@@ -129,7 +129,7 @@ function linearNames(model: Module): readonly string[] {
 /** Families in whose adapters PEFT 0.21 takes some ends of names for experts' parameters (`_MOE_TARGET_MODULE_MAPPING`). */
 const OF_EXPERTS: readonly unknown[] = ["deepseek_v2", "glm4_moe_lite", "glm_moe_dsa", "qwen3_moe", "qwen3_next"];
 
-/** Whether PEFT takes a layer's name for one of experts, so that it could not load an adapter of that layer. */
+/** True if PEFT mistakes a layer's name for a layer of experts, so that it could not load an adapter of that layer. */
 function isOfExperts(name: string, model: Module): boolean {
   const isOne = model instanceof CausalLm && OF_EXPERTS.includes(model.hfConfig["model_type"]);
   return isOne && /\.(?:gate_proj|up_proj|down_proj|gate)$/.test(name);
@@ -159,7 +159,7 @@ function unsupported(name: string, module: Module, model: Module): UnsupportedEr
 }
 
 /**
- * Parameters of modules that are trained as a whole, by their names.
+ * Parameters of modules that are trained in full, by their names.
  *
  * @throws {ArgumentError} if a name chooses none, with the nearest
  * @throws {UnsupportedError} if one of them is tied: a copy would be untied, and the parameter itself is another module's too

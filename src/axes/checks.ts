@@ -1,5 +1,5 @@
 /**
- * Which of a module's linear layers may be cut together, and what is not there yet. What would compute something else without a word
+ * Checks that a module's linear layers may be cut together. A cut that would silently compute something else
  * is refused by name: heads that do not divide, norms and dropout over parts, layers whose outputs lie side by side.
  *
  * @module

@@ -41,7 +41,10 @@ const leaveOp: ComputeOp<RegionAttrs> = {
   backward: (call) => call.give(0, call.grad(0)),
 };
 
-/** What all ranks have alike, for a region in which each computes with parts: its gradient is summed over the ranks. */
+/**
+ * Begins a region in which each rank computes with its part of values that all ranks have: their gradient is summed over the
+ * ranks.
+ */
 export function enter(x: Tensor, attrs: RegionAttrs): Tensor {
   return applyView(enterOp, x, attrs);
 }

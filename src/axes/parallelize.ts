@@ -24,7 +24,7 @@ export type ParallelizePlan = Readonly<Record<string, Style>>;
 
 /**
  * Has linear layers of a module compute with parts of their weights, over an axis of a mesh. Collective over the axis. Parallelize
- * first, then shard over the axes that carry data, and initialize or load last: values and checkpoints are those of the whole.
+ * first, then shard over the axes that carry data, and initialize or load last: values and checkpoints are the full model's.
  *
  * Every rank of the axis must be given the same input. A `colwise` layer gives a part of the outputs, which a `rowwise` layer takes and
  * adds up over the axis; `SelfAttention` computes with as many heads as its projections give. On an axis of one rank nothing changes.
@@ -122,7 +122,7 @@ function cutModules(root: Module, plan: ParallelizePlan): readonly CutModule[] {
   });
 }
 
-/** Whether a name has the parts of a pattern, of which `*` is any. */
+/** True if a name matches a pattern part by part; `*` matches any part. */
 function fits(name: string, pattern: string): boolean {
   const [parts, wanted] = [name.split("."), pattern.split(".")];
   return parts.length === wanted.length && wanted.every((part, i) => part === "*" || part === parts[i]);

@@ -10,10 +10,10 @@ import type { Parameter } from "../tensor/parameter.ts";
 
 /** Names of the styles, as transformers spells them. */
 export const STYLES = ["colwise", "rowwise"] as const;
-/** How a linear layer is cut. */
+/** The way in which a linear layer is cut. */
 export type Style = typeof STYLES[number];
 
-/** Which dims of a layer's parameters are cut. @param packs parts of the outputs that lie side by side, each cut by itself */
+/** The dims of a layer's parameters that are cut. @param packs parts of the outputs that lie side by side, each cut by itself */
 export function rulesOf(
   { weight, bias, outDim }: Linear,
   style: Style,

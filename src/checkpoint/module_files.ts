@@ -15,7 +15,7 @@ import { MANIFEST_FILE } from "./sharded/manifest.ts";
 
 /** Options of {@link saveModule}. */
 export interface SaveModuleOptions extends Pick<SaveHfOptions, "dtype" | "maxShardBytes"> {
-  /** What is written as `config.json`: sizes that the module is built from, for example. @default no such file */
+  /** Values that are written as `config.json`: sizes that the module is built from, for example. @default no such file */
   readonly config?: Readonly<Record<string, unknown>>;
 }
 

@@ -1,6 +1,6 @@
 /**
  * `fullyshard config`: asks what a file of Accelerate should say, question by question, and writes it (`accelerate config`).
- * What is asked, and what may be answered, the tables of keys say.
+ * The tables of keys have the questions and the possible answers.
  *
  * @module
  */
@@ -103,7 +103,7 @@ async function answersOf(keys: readonly ForeignKey[], ask: Ask): Promise<Readonl
   return answers;
 }
 
-/** Whether a key says something beside the policy that was chosen. */
+/** True if a key has an effect beside the policy that was chosen. */
 function counts({ name }: ForeignKey, answers: ReadonlyMap<string, Answer>): boolean {
   const policy = String(answers.get("auto_wrap_policy")).toUpperCase();
   if (name === "transformer_layer_cls_to_wrap") return policy === "TRANSFORMER_BASED_WRAP";

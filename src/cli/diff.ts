@@ -27,7 +27,7 @@ const SECTIONS = [section(
  *
  * @param argv the arguments after `diff`
  * @returns 0 if nothing differs, else 1
- * @throws {CheckpointError} {@link FileError} if one is not whole
+ * @throws {CheckpointError} {@link FileError} if one is not complete
  * @throws {ConfigError} for arguments that are wrong
  */
 export async function diff(argv: readonly string[]): Promise<number> {

@@ -1,6 +1,6 @@
 /**
  * `fullyshard doctor`: what this machine has and lacks. It changes nothing. Libraries that are used are opened; of others
- * it finds the files. What is found but does not work is told apart from what is not there.
+ * it finds the files. What is found but does not work is reported differently from a library that is missing.
  *
  * Permissions on Deno: `--allow-ffi --allow-read --allow-env`. What it may not look at, it says it does not know.
  *
@@ -38,7 +38,7 @@ import {
 } from "../runtime/processes.ts";
 import { type CudaReport, describeCuda, examineCuda, explainNccl, ncclBuild, ncclVersion } from "./doctor_cuda.ts";
 
-/** What is known about one library. */
+/** The facts about one library. */
 export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "used" | "gives" | "remedy">> {
   /** `loaded`: opened. `present`: a file, not opened. `broken`: found, does not work. `missing`: not found. */
   readonly state: "loaded" | "present" | "broken" | "missing";
@@ -46,11 +46,11 @@ export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "us
   readonly version: string | null;
   /** Files that were found and do not work, with the reason. */
   readonly broken: LibraryNotFoundError["tried"];
-  /** How many paths were tried. */
+  /** The number of paths that were tried. */
   readonly tried: number;
 }
 
-/** What `doctor` finds; sizes in bytes, null for what is not known. */
+/** The findings of `doctor`; sizes in bytes, null where a fact is not known. */
 export interface DoctorReport {
   readonly runtime: Runtime;
   readonly platform: PlatformVerdict;
@@ -64,7 +64,7 @@ export interface DoctorReport {
   readonly native: { readonly level: string; readonly path: string } | { readonly obstacle: string };
   readonly cuda: CudaReport;
   readonly libraries: readonly LibraryReport[];
-  /** What keeps training from working, or was meant to be used and cannot be. */
+  /** Problems that keep training from working, or keep a library from being used that was meant to be used. */
   readonly problems: readonly string[];
 }
 
@@ -85,7 +85,7 @@ export async function doctor(
   return report.problems.length === 0 ? 0 : 1;
 }
 
-/** What `doctor` finds. */
+/** Gathers the facts that `doctor` reports. */
 export async function examine(environment: Environment): Promise<DoctorReport> {
   const platform = platformVerdict();
   const libc = await examineOpened(LIBC, environment, ({ symbols }) => symbols.gnu_get_libc_version?.() ?? null);
@@ -157,7 +157,7 @@ async function examineNative(
   }
 }
 
-/** Why kernel modules do not work, which are taken where native kernels are not. */
+/** The reason that WASM kernels do not work, which are used where native kernels are not. */
 async function moduleProblems(): Promise<readonly string[]> {
   const outcomes = await Promise.allSettled([loadKernelModule("strict"), loadKernelModule("relaxed")]);
   return outcomes.flatMap((outcome) => {
@@ -195,7 +195,7 @@ async function examineOpened<T extends BindingTable>(
   }
 }
 
-/** What was found and does not work: where it comes first in the search, it would have been used. */
+/** The files that the search found and that do not work. */
 function brokenOf(tried: LibraryNotFoundError["tried"]): LibraryNotFoundError["tried"] {
   return tried.filter(({ reason }) => !isAbsence(reason));
 }
@@ -208,7 +208,7 @@ function examineFile(source: LibrarySource, environment: Environment): LibraryRe
   return reportOf(source, { state, path, version: null, broken: [], tried: paths.length });
 }
 
-/** What was found of a library, with what is known of it in any case. */
+/** The report on a library: the search's result with the facts that hold in any case. */
 function reportOf(
   { name, used = true, gives, remedy }: LibrarySource,
   found: Omit<LibraryReport, "name" | "used" | "gives" | "remedy">,
@@ -216,7 +216,7 @@ function reportOf(
   return { name, ...found, used, gives, remedy };
 }
 
-/** What an action gives; undefined where the system does not let it be known. */
+/** The result of an action; undefined where the system refuses to answer. */
 function ifKnown<T>(action: () => T): T | undefined {
   try {
     return action();
@@ -305,21 +305,21 @@ export function formatReport(report: DoctorReport, width: number): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** Which `cpuMath` is the first choice that works here, and why none before it. */
+/** Names the best `cpuMath` that works here, and the obstacle to a better one. */
 function describeMath({ native }: DoctorReport): string {
   return "level" in native
     ? `native: ${native.level}, ${native.path}`
     : `wasm-relaxed, as there is no native: ${native.obstacle}`;
 }
 
-/** Where the facts of an entry begin. */
+/** The column at which the facts of an entry begin. */
 const COLUMN = 15;
 
 function isFound({ state }: LibraryReport): boolean {
   return state === "loaded" || state === "present";
 }
 
-/** What is known of a library, a fact a line. */
+/** Describes a library, a fact a line. */
 function describeLibrary(library: LibraryReport): string[] {
   const { state, path, version, broken, tried, used, gives, remedy } = library;
   const facts = isFound(library)

@@ -1,6 +1,6 @@
 /**
- * What `fullyshard doctor` finds of NVIDIA GPUs: which versions there are and whether they go together, what keeps cards from
- * being used and what to do about it, and how each card may be shared. Nothing is allocated on a card.
+ * Examines NVIDIA GPUs for `fullyshard doctor`: the versions and if they fit together, the obstacles that keep cards from
+ * being used with their remedies, and how each card may be shared. Nothing is allocated on a card.
  *
  * @module
  */
@@ -23,28 +23,28 @@ export interface CardReport {
   /** E.g. `9.0`. */
   readonly capability: string;
   readonly computeMode: "default" | "exclusive" | "prohibited";
-  /** Whether it is divided into instances (MIG). */
+  /** True if the card is divided into instances (MIG). */
   readonly isDivided: boolean | null;
   /** The cards whose memory it reaches directly. */
   readonly peers: readonly number[];
 }
 
-/** What there is of CUDA; a version is null where its library does not work. */
+/** The findings about CUDA; a version is null where its library does not work. */
 export interface CudaReport {
   /** The newest CUDA of the driver; null also where there is none. */
   readonly driver: string | null;
   readonly runtime: string | null;
   readonly compiler: string | null;
-  /** How several ranks' parameters are gathered. */
+  /** The way in which the parameters of several ranks are gathered. */
   readonly gathers: string | null;
-  /** Whether cuDNN can compute attention where it is asked to; null where it is not there, or does not work. */
+  /** The attention that cuDNN can compute where it is asked to; null where cuDNN is missing or does not work. */
   readonly attention: string | null;
-  /** Why no card can be used, and what to do about it. */
+  /** The reason that no card can be used, and the remedy. */
   readonly obstacle: string | null;
   readonly cards: readonly CardReport[];
-  /** Whether MPS runs, which lets processes share a card at the same time; null where its folder may not be looked at. */
+  /** True if MPS runs, which lets processes share a card at the same time; null where its folder may not be looked at. */
   readonly hasMps: boolean | null;
-  /** What is there and does not go together, each with its remedy. */
+  /** Parts that are present and do not fit together, each with its remedy. */
   readonly problems: readonly string[];
 }
 
@@ -58,7 +58,7 @@ export interface OpenedLibraries {
   readonly builtFor: string | null;
 }
 
-/** What there is of CUDA. */
+/** Gathers the facts about CUDA. */
 export async function examineCuda(
   { cudart, nvrtc, cudnn, nccl, builtFor }: OpenedLibraries,
   environment: Environment,
@@ -101,7 +101,7 @@ function cudnnBuild(cudnn: Cudnn): string {
   return cudaVersion(cudnn.symbols.cudnnGetCudartVersion());
 }
 
-/** Whether the daemon of MPS has its pipe in a folder. */
+/** True if the daemon of MPS has its pipe in a folder. */
 function hasPipe(folder: string): boolean | null {
   try {
     return pathExists(`${folder}/control`);
@@ -111,27 +111,27 @@ function hasPipe(folder: string): boolean | null {
   }
 }
 
-/** What of a newer CUDA than the driver's first number cannot be used with it. */
+/** The problem of a library of a newer CUDA than the driver's major version, which cannot be used with the driver. */
 function tooNew(name: string, cuda: string | null, driver: string | null, wheel: string): string[] {
   if (cuda === null || driver === null || parseInt(cuda) <= parseInt(driver)) return [];
   const [own, other] = [parseInt(driver), parseInt(cuda)];
   return [`${name} is that of CUDA ${other}, the driver that of CUDA ${own}: 'pip install ${wheel}-cu${own}'`];
 }
 
-/** Whether NCCL lacks the function by which ranks join. */
+/** The problem of an NCCL that lacks the function by which ranks join. */
 function tooOld(nccl: Nccl, builtFor: string | null): string[] {
   if (nccl.symbols.ncclCommInitRankScalable !== undefined) return [];
   return [tooOldNccl(ncclVersion(nccl), builtFor)];
 }
 
-/** That a version of NCCL is too old, and what to do. */
+/** The problem of an NCCL that is too old, with its remedy. */
 function tooOldNccl(version: string, builtFor: string | null): string {
   const { since } = NCCL_BINDINGS.ncclCommInitRankScalable;
   const wheel = builtFor === null ? "nvidia-nccl" : `nvidia-nccl-cu${parseInt(builtFor)}`;
   return `NCCL ${version} is too old, ${since} is the oldest that serves: 'pip install --upgrade ${wheel}'`;
 }
 
-/** Why a file of NCCL could not be opened: that it is too old, where it lacks functions and tells its version. */
+/** The reason that a file of NCCL could not be opened: it is too old, where it lacks functions and gives its version. */
 export function explainNccl({ path, reason }: LibraryNotFoundError["tried"][number]): string {
   if (!reason.startsWith("it lacks ")) return reason;
   const build = ncclBuild(path);
@@ -170,7 +170,7 @@ async function examineCards(
   const { symbols, provider } = cudart;
   const all = Array.from({ length: count }, (_, index) => index);
   const reach = provider.out("i32");
-  /** Whether a card reaches another one; one that does not answer is not reached, and is told of for itself. */
+  /** True if a card reaches another card; a card that does not answer counts as not reached, and is reported by itself. */
   const canReach = (index: number, other: number): boolean => {
     try {
       symbols.cudaDeviceCanAccessPeer(reach, index, other);
@@ -210,10 +210,10 @@ function computeModeOf(mode: number): CardReport["computeMode"] {
   return mode === NVML_CONSTANTS.NVML_COMPUTEMODE_PROHIBITED ? "prohibited" : "exclusive";
 }
 
-/** What is known of a card where NVML is not there, or does not know it. */
+/** The facts of a card where NVML is missing, or does not know the card. */
 const UNKNOWN = { name: null, isDivided: null };
 
-/** What NVML knows of each card; nothing where it is not there. */
+/** The facts that NVML has on each card; nothing where NVML is missing. */
 async function examineByNvml(
   { symbols: { cudaDeviceGetPCIBusId } }: Cudart,
   cards: readonly number[],

@@ -32,16 +32,16 @@ import { predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
 import { countOf, formatBytes } from "../words.ts";
 
 const size = z.int().positive();
-/** What a training run would take. */
+/** The defaults of a training. */
 const usual = { ...dataSection.schema.parse({}), ...trainSection.schema.parse({}) };
 
-/** What only an estimate is told. */
+/** The keys that only an estimate has. */
 const estimateSection = section(
   "estimate",
   z.strictObject({
     model: z.string().describe("Hugging Face folder, name in its cache, or a config.json; weights are not read"),
     nproc: size.describe("Ranks"),
-    rank: z.int().nonnegative().default(0).describe("Which of them"),
+    rank: z.int().nonnegative().default(0).describe("Rank that is estimated"),
     batch: size.default(1).describe("Samples of a micro-batch on each rank").meta({ otherNames: ["batch-size"] }),
     seq: size.default(usual.sequenceLength).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "sequence-length"],
@@ -49,7 +49,7 @@ const estimateSection = section(
     packing: dataSection.schema.shape.packing,
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
     device: z.enum(DEVICES).optional().describe(
-      "What is computed on; no card need be here: cuda with cudaGraphs or attention cudnn, else cpu, unless given",
+      "Device that computes; no card need be here: cuda with cudaGraphs or attention cudnn, else cpu, unless given",
     ),
     registersMemory: z.boolean().default(true).describe(
       "With cuda: gather into memory registered with NCCL, as NCCL from 2.27 on does unless NCCL_WIN_ENABLE is 0",
@@ -58,9 +58,9 @@ const estimateSection = section(
       "Ranks of a host, which share on mesh hybrid; LOCAL_WORLD_SIZE, else all, unless given",
     ),
     tflops: z.number().positive().optional().describe("Speed of a rank's compute in TFLOP/s, to tell a step's time"),
-    bandwidth: z.number().positive().optional().describe("What a rank receives from other hosts in GB/s, likewise"),
+    bandwidth: z.number().positive().optional().describe("GB/s that a rank receives from other hosts, likewise"),
     hostBandwidth: z.number().positive().optional().describe(
-      "What a rank receives from ranks of its host in GB/s; as bandwidth unless given",
+      "GB/s that a rank receives from ranks of its host; as bandwidth unless given",
     ),
     asyncSave: outputSection.schema.shape.asyncSave,
     json: z.boolean().default(false).describe("Print one JSON object"),
@@ -107,7 +107,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
 }
 
 /**
- * Whether a card computes.
+ * True if a card computes.
  *
  * @throws {ConfigError} if the CPU is to do what only cards do
  */

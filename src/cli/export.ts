@@ -33,7 +33,7 @@ const SECTIONS = [section(
     out: z.string().optional().describe("The file to write; with --format hf, the folder"),
     format: z.enum(["gguf", "hf"]).default("gguf").describe("A GGUF file, or a Hugging Face folder"),
     dtype: z.enum(["f32", "f16", "bf16", "q8_0"]).default("f32").describe(
-      "What matrices are written in; vectors of GGUF files are always f32",
+      "Encoding of matrices; vectors of GGUF files are always f32",
     ),
     modelConfig: z.string().optional().describe(
       "config.json of the model, or its folder; the checkpoint's own unless given",
@@ -59,7 +59,7 @@ const MOST_SHOWN = 4;
  *
  * @param argv the arguments after `export`
  * @returns the exit code
- * @throws {CheckpointError} {@link FileError} if the checkpoint is not whole, or does not fit its config
+ * @throws {CheckpointError} {@link FileError} if the checkpoint is not complete, or does not fit its config
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for a model or tokenizer that llama.cpp does not read, or that is not mapped
  */

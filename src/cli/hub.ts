@@ -1,5 +1,6 @@
 /**
- * A server of Hugging Face's Hub, or one that speaks as it does: what a revision holds, and files of it, whole or from a byte on.
+ * A server of Hugging Face's Hub, or a server of the same protocol: the contents of a revision, and its files, in full or from a
+ * byte on.
  *
  * A token is sent where an answer asks for one, and to the server's own address alone: files may lie on others.
  *
@@ -21,7 +22,7 @@ export function webAddress(text: string, base?: URL): URL | undefined {
   return url !== null && /^https?:$/.test(url.protocol) ? url : undefined;
 }
 
-/** What a revision holds. */
+/** The contents of a revision. */
 export interface HubRevision {
   /** The commit that it is. */
   readonly commit: string;
@@ -29,7 +30,7 @@ export interface HubRevision {
   readonly files: readonly string[];
 }
 
-/** What a server says of a file. */
+/** The facts that a server gives about a file. */
 export interface HubFile {
   /** Names what the file holds: its SHA-256 where it is large, else what git calls it. */
   readonly etag: string;
@@ -61,7 +62,7 @@ export class HubServer {
     this.#stallSeconds = stallSeconds;
   }
 
-  /** What a revision holds. @throws {FileError} if there is none, or it may not be read */
+  /** The contents of a revision. @throws {FileError} if there is none, or it may not be read */
   async revision(model: HubName): Promise<HubRevision> {
     const path = `api/models/${model.name}/revision/${encodeURIComponent(model.revision)}`;
     const { response, stall } = await this.#request(model, `${this.#endpoint}/${path}`, "GET");
@@ -75,7 +76,9 @@ export class HubServer {
     return { commit, files: siblings.map(({ rfilename }) => rfilename) };
   }
 
-  /** What a file is, without its bytes. @throws {FileError} if the server does not say, or it may not be read */
+  /**
+   * The facts about a file, without its bytes. @throws {FileError} if the server does not give them, or the file may not be read
+   */
   async look(model: HubName, commit: string, file: string): Promise<HubFile> {
     const { response, linked } = await this.#request(model, this.#urlOf(model, commit, file), "HEAD");
     await response.body?.cancel();

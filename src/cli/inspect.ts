@@ -35,7 +35,7 @@ const SECTIONS = [section(
  *
  * @param argv the arguments after `inspect`
  * @returns the exit code
- * @throws {CheckpointError} {@link FileError} if it is not whole
+ * @throws {CheckpointError} {@link FileError} if it is not complete
  * @throws {ConfigError} for arguments that are wrong
  */
 export async function inspect(argv: readonly string[]): Promise<number> {
@@ -68,7 +68,7 @@ async function requireSound({ path, manifest }: StoredCheckpoint): Promise<void>
   if (damage !== "") throw new CheckpointError(path, damage);
 }
 
-/** What is told of a checkpoint. */
+/** The facts that are shown of a checkpoint. */
 interface Facts {
   readonly path: string;
   readonly kind: "sharded checkpoint" | "weights";
@@ -111,7 +111,7 @@ function factsOf(
   };
 }
 
-/** One object, with what is told of the save among the rest. */
+/** One object with all facts, those about the save included. */
 function jsonOf({ saved, ...facts }: Facts): string {
   return JSON.stringify({ ...facts, ...saved });
 }

@@ -22,7 +22,7 @@ import { type DataConfig, dataSection } from "../train/config.ts";
 import { describeSamples, lossesOf } from "../train/data_preparation.ts";
 import { shown } from "../words.ts";
 
-/** What is inspected, and how much of it is shown. */
+/** The data to inspect, and how much of it to show. */
 interface InspectDataConfig
   extends
     Pick<DataConfig, "data" | "textField" | "tokenizer" | "eosToken" | "sequenceLength">,
@@ -30,7 +30,7 @@ interface InspectDataConfig
   readonly rows: number;
 }
 
-/** What a training run would take. */
+/** The keys of data that a training has too. */
 const { data, textField, tokenizer, eosToken, sequenceLength, chatTemplate, lossOn, skipBadRows } =
   dataSection.schema.shape;
 

@@ -25,7 +25,7 @@ default, takes what runs already, else Bun, else Deno.
 
 Environment variables:`;
 
-/** The variables that a user sets; `run` sets those of a rank. */
+/** The variables that a user sets; `run` sets a rank's variables. */
 const shownVariables = [
   "FULLYSHARD_LOG",
   "FULLYSHARD_RUNTIME",
@@ -46,7 +46,7 @@ function help(): string {
 
 /** A command. */
 interface Command {
-  /** What it does, for the help text. */
+  /** Its purpose, for the help text. */
   readonly does: string;
   /** Runs it with the arguments that follow its name; gives the exit code. */
   readonly run: (argv: readonly string[]) => Promise<number>;
@@ -106,7 +106,7 @@ const commands: Readonly<Record<string, Command>> = {
     run: async (argv) => await (await import("./reshard.ts")).reshard(argv),
   },
   doctor: {
-    does: "show what this machine has, and what a missing library would give",
+    does: "show what this machine has, and what is missing",
     run: async (argv) => {
       const { readFlags } = await import("../config/flags.ts");
       const { ConfigError } = await import("../errors.ts");

@@ -30,7 +30,7 @@ const SECTIONS = [section(
     adapter: z.string().min(1).optional().describe(
       "Folder of a PEFT adapter: it is merged into the model of the first folder, a Hugging Face folder",
     ),
-    dtype: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe("What weights are written in"),
+    dtype: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe("Dtype of the written weights"),
     maxShardBytes: z.int().positive().default(MAX_SHARD_BYTES).describe("Most bytes of tensors in one file"),
     overwrite: z.boolean().default(false).describe("Write over the weights that are in the folder"),
   }),
@@ -41,7 +41,7 @@ const SECTIONS = [section(
  *
  * @param argv the arguments after `merge`
  * @returns the exit code
- * @throws {CheckpointError} {@link FileError} if the checkpoint is not whole, or does not fit its config
+ * @throws {CheckpointError} {@link FileError} if the checkpoint is not complete, or does not fit its config
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for a model that there is not
  */
@@ -72,7 +72,7 @@ export async function merge(argv: readonly string[]): Promise<number> {
   });
 }
 
-/** Merges an adapter into its base model, which this process holds as a whole, in float32. */
+/** Merges an adapter into its base model, which this process holds in full, in float32. */
 async function mergeAdapter(from: string, adapter: string, to: string, options: SaveHfOptions): Promise<number> {
   await using run = await launch();
   const model = await openModel(run, from, { adapter });

@@ -1,5 +1,5 @@
 /**
- * What `fullyshard run --profile` tells of a run that was traced: how long each kernel of a step takes, at which rates, and which
+ * Reports for `fullyshard run --profile` on a training that was traced: the time of each kernel of a step, its rate, and the
  * rates this machine reaches where nothing else has to be done.
  *
  * @module
@@ -15,10 +15,10 @@ import { kernelLines, milliseconds } from "./trace_tables.ts";
 const SIDE = 512;
 /** Elements of the arrays that are added, which do not. */
 const ELEMENTS = 2 ** 24;
-/** How long calls are repeated for, of which the fastest counts. */
+/** The time for which calls are repeated, in milliseconds; the fastest call counts. */
 const MEASURED_MS = 300;
 
-/** Lines about rank 0's part in the run that was traced into a folder. @throws {FileError} if there is no whole trace in it */
+/** Lines about rank 0 in the training that was traced into a folder. @throws {FileError} if it holds no complete trace */
 export async function profileLines(folder: string): Promise<readonly string[]> {
   const [first] = openTraces(folder).map(summarize);
   if (first?.steps === undefined) return ["No step has ended, so there is nothing to profile"];
@@ -31,7 +31,7 @@ export async function profileLines(folder: string): Promise<readonly string[]> {
   ];
 }
 
-/** What one thread reaches, by the kernels that `auto` takes. */
+/** The rates that one thread reaches, with the kernels that `auto` chooses. */
 async function peakLine(): Promise<string> {
   const device = await openDevice("cpu", { cpuMath: "auto", threads: 1 });
   try {

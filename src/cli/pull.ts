@@ -78,7 +78,7 @@ function requireAddress(given: string | undefined, env: Environment): string {
   throw new ConfigError([{ path, expected: "an address that begins with https:// or http://", got: `'${address}'` }]);
 }
 
-/** The user's token: the variable's, else that of Hugging Face's file. */
+/** The user's token: the variable's, else the token of Hugging Face's file. */
 function tokenOf(env: Environment): string | undefined {
   const named = env.text("HF_TOKEN")?.trim();
   if (named !== undefined && named !== "") return named;

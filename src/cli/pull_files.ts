@@ -1,11 +1,13 @@
 /**
- * A model from a server into Hugging Face's cache: which of its files, where they lie there, and what makes sure that they are whole.
+ * Copies a model from a server into Hugging Face's cache: chooses its files and their places there, and checks that they are
+ * complete.
  *
  * A file is written aside, gone on with after an interruption, compared with its size and hash, and renamed; a revision is found in the
  * cache when all its files are there. Pulls of one file at once write it together: its bytes are the same for all of them, and each
  * byte has its place.
  *
- * Permissions on Deno: `--allow-read --allow-write`, without which it makes no links, `--allow-sys=statfs`, and those of `hub.ts`.
+ * Permissions on Deno: `--allow-read --allow-write`, without which it makes no links, `--allow-sys=statfs`, and the permissions of
+ * `hub.ts`.
  *
  * @module
  */
@@ -43,12 +45,12 @@ const MOST_SMALL_FILES = 400;
 /** Times in a row that an answer may end without a byte more. */
 const MOST_FAILURES = 5;
 
-/** What a pull is told by. */
+/** Options of a pull. */
 export interface PullOptions {
   readonly server: HubServer;
   /** The folder of the cache. */
   readonly cache: string;
-  /** Is told of each file that came. */
+  /** Called with each file that came. */
   readonly note: (text: string) => void;
 }
 
@@ -186,7 +188,7 @@ function isAbsent(error: unknown): boolean {
   return error instanceof FileError && error.code === "ENOENT";
 }
 
-/** What is wrong with a file, compared with what the server said of it. */
+/** Describes the difference between a file and the facts that the server gave of it. */
 function mismatch(path: string, { etag, byteLength }: HubFile): string | undefined {
   using file = openReadable(path);
   if (file.byteLength !== byteLength) return `expected ${byteLength} bytes, got ${file.byteLength}`;

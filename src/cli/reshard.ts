@@ -27,7 +27,7 @@ const SECTIONS = [section(
  *
  * @param argv the arguments after `reshard`
  * @returns the exit code
- * @throws {CheckpointError} {@link FileError} if the checkpoint is not whole
+ * @throws {CheckpointError} {@link FileError} if the checkpoint is not complete
  * @throws {ConfigError} for arguments that are wrong
  */
 export async function reshard(argv: readonly string[]): Promise<number> {

@@ -29,7 +29,7 @@ import { coreCount, processId, requirePlatform, requireSharedMemory, workingDire
 /**
  * Runs a script on several ranks.
  *
- * @param variables what ranks are told besides, in their environment
+ * @param variables further variables of the ranks' environment
  * @returns the exit code
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for what this launcher does not do

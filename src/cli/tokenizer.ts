@@ -16,7 +16,7 @@ import { pathExists } from "../runtime/files.ts";
 import { dataSection } from "../train/config.ts";
 import { countOf, formatBytes } from "../words.ts";
 
-/** What a training run would take. */
+/** The defaults of a training. */
 const usual = dataSection.schema.parse({});
 
 const SECTIONS = [section(

@@ -44,13 +44,13 @@ const eventSchema: z.ZodType<TraceEvent> = z.strictObject({
   args: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).optional(),
 });
 
-/** What one rank has traced. */
+/** The trace of one rank. */
 export interface RankTrace {
   readonly rank: number;
   readonly file: string;
-  /** Whether the rank ended before it closed the span. */
+  /** True if the rank ended before it closed the span. */
   readonly isCutOff: boolean;
-  /** Microseconds that are added to its times, so that those of all ranks are on one clock and begin at 0. */
+  /** Microseconds that are added to its times, so that the times of all ranks are on one clock and begin at 0. */
   readonly shift: number;
 }
 
@@ -146,7 +146,7 @@ export interface TraceSpan {
   readonly around: readonly TraceEvent[];
 }
 
-/** What has begun and ended, in the order of the ends. */
+/** The spans that have begun and ended, in the order of their ends. */
 export function* spansOf(trace: Pick<RankTrace, "file">): Generator<TraceSpan> {
   const open = new Map<number, TraceEvent[]>();
   for (const event of eventsOf(trace)) {

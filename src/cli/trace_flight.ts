@@ -1,5 +1,5 @@
 /**
- * What a flight record says, for people: why ranks stopped, what each was in, and who had not come there.
+ * Explains a flight record to people: why ranks stopped, what each was in, and which ranks had not come there.
  *
  * @module
  */

@@ -1,8 +1,8 @@
 /**
- * What a trace says of a step: how long it takes, what of it is computed and communicated, and what each unit has part in.
+ * Summarizes a trace of a step: its time, the parts of it that are computed and communicated, and the part of each unit.
  *
- * Note [Exposed]: communication is exposed while a rank computes nothing: whatever time lies in calls that move tensors, and in no
- * kernel of the compute track.
+ * Note [Exposed]: communication is exposed while a rank computes nothing: the time in calls that move tensors, during which no
+ * kernel of the compute track runs.
  *
  * @module
  */
@@ -139,7 +139,7 @@ function countedSteps(trace: RankTrace): (Interval & { readonly step: number })[
   return steps.slice(steps.length > 2 ? 1 : 0, steps.length > 1 ? -1 : undefined);
 }
 
-/** How much of `calls` lies in `kernels`, which do not overlap among themselves. */
+/** The part of `calls` that lies in `kernels`, which do not overlap among themselves. */
 function overlap(calls: readonly Interval[], kernels: Interval[]): number {
   kernels.sort((a, b) => a.begin - b.begin);
   let total = 0;

@@ -113,7 +113,7 @@ export class DeviceMesh {
     return mesh;
   }
 
-  /** Whether none of its grid's groups was disposed. */
+  /** True if none of its grid's groups was disposed. */
   get isOpen(): boolean {
     return [...this.#grid.groups.values()].every(({ disposed }) => !disposed);
   }

@@ -13,7 +13,7 @@ import { camelCase, isList, type JsonSchema, kebabCase } from "./schema.ts";
 export interface ConfigFile {
   /** Values by key, with the names that the schema uses. */
   readonly values: Readonly<Record<string, unknown>>;
-  /** Where each value stands, `run.yaml:3:7`, by dotted path. */
+  /** The place of each value, `run.yaml:3:7`, by dotted path. */
   readonly places: ReadonlyMap<string, string>;
   /** Everything that was wrong with syntax and keys. */
   readonly problems: readonly ConfigProblem[];
@@ -98,7 +98,7 @@ export async function readConfigText(
   return { values: readMap(root, schema, []), places, problems };
 }
 
-/** What to do about an unknown key: its name here, or where the keys below it belong. */
+/** The remedy for an unknown key: its name here, or the place to which the keys below it belong. */
 function remedyOf(
   name: string,
   holdsKeys: boolean,

@@ -14,13 +14,13 @@ import { didYouMean } from "./nearest.ts";
 export interface Flag {
   /** Name in kebab case, without dashes. */
   readonly name: string;
-  /** What other programs call it: answered with the name here, not accepted. */
+  /** The names that other programs use: an error answers them with the name here. */
   readonly otherNames?: readonly string[];
   /** One letter that stands for it, without the dash. */
   readonly short?: string;
   /** `switch` takes no value and has a `--no-` form, `one` takes a value, `many` may be repeated. */
   readonly takes: "switch" | "one" | "many";
-  /** What the value looks like in the help text, e.g. `<int>`. */
+  /** The value's form in the help text, e.g. `<int>`. */
   readonly placeholder?: string;
   /** Effect of the flag, in one sentence; of a switch, its effect when it is on. */
   readonly description: string;
@@ -28,7 +28,7 @@ export interface Flag {
   readonly default?: string;
 }
 
-/** What was given for one flag. */
+/** The values given for one flag. */
 export interface FlagUse {
   /** The flag as typed, e.g. `--learning_rate`. */
   readonly typed: string;
@@ -112,7 +112,7 @@ export function readFlags(
   return { uses, rest: [], problems };
 }
 
-/** Whether the help text was asked for: `--help` or `-h` stands before a `--`. */
+/** True if the help text was asked for: `--help` or `-h` stands before a `--`. */
 export function helpAsked(argv: readonly string[]): boolean {
   const end = argv.indexOf("--");
   return (end < 0 ? argv : argv.slice(0, end)).some((text) => text === "--help" || text === "-h");
@@ -157,7 +157,7 @@ function switchText(negated: boolean, value: string | undefined): string | undef
   return !negated && (value === "true" || value === "false") ? value : undefined;
 }
 
-/** Whether the value of a flag is the next flag, because none was given. */
+/** True if the value of a flag is the next flag, because no value was given. */
 function isFlagLike({ inlineValue, value = "" }: OptionToken): boolean {
   return inlineValue === false && /^-(?![\d.])\S+$/.test(value);
 }

@@ -29,7 +29,7 @@ export function nearestName(
 }
 
 /**
- * What to add to a refusal of a name: `. Did you mean 'steps'?`, or nothing where no known name is close.
+ * The end of an error that refuses a name: `. Did you mean 'steps'?`, or nothing where no known name is close.
  *
  * @param prefix what is written before a known name, e.g. `--`
  */

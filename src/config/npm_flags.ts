@@ -12,9 +12,9 @@ import type { Flag } from "./flags.ts";
 const OF_NPM = new Set(["cache", "config", "help"]);
 
 /**
- * What is wrong if npm took some of these flags.
+ * The problem if npm took some of these flags; else undefined.
  *
- * @param configuration what npm took, by its own spelling; that of this process unless given
+ * @param configuration what npm took, by its own spelling; the configuration of this process unless given
  */
 export function npmProblem(
   flags: readonly Flag[],

@@ -9,7 +9,7 @@ import type { ConfigProblem } from "../errors.ts";
 import { countOf } from "../words.ts";
 import { didYouMean } from "./nearest.ts";
 
-/** Where a value came from. */
+/** The origin of a value. */
 export interface Origin {
   /** The flag as typed, where a flag set it. */
   readonly flag?: string;

@@ -13,7 +13,7 @@ import { builtinFlags, type JsonSchema, readSections, type SectionKeys, valueOf 
 import { npmProblem } from "./npm_flags.ts";
 import type { Section, SectionValue } from "./section.ts";
 
-/** Where values come from. */
+/** The sources of values. */
 export interface ResolveOptions {
   /** Flags, without program and script. */
   readonly argv?: readonly string[];
@@ -33,7 +33,7 @@ export type ResolvedConfig<Sections extends readonly Section<object>[]> = Readon
 >;
 
 /**
- * What all sections give. The tuples keep the union of functions whole, so that inference intersects their parameters.
+ * The values of all sections together. The tuples keep the union of functions whole, so that inference intersects their parameters.
  *
  * @internal
  */

@@ -1,5 +1,5 @@
 /**
- * What a configuration looks like, derived from its sections: every key with its path, flag and
+ * Describes a configuration, derived from its sections: every key with its path, flag and
  * description. Reads only the JSON schema that zod makes, never zod's internals.
  *
  * @module
@@ -16,7 +16,7 @@ export interface JsonSchema {
   readonly const?: unknown;
   readonly default?: unknown;
   readonly description?: string;
-  /** What other programs call the key, in kebab case: given to zod as `.meta({ otherNames })`. */
+  /** The key's names in other programs, in kebab case: given to zod as `.meta({ otherNames })`. */
   readonly otherNames?: readonly string[];
   readonly properties?: Readonly<Record<string, JsonSchema>>;
   readonly required?: readonly string[];
@@ -145,17 +145,17 @@ function parsed(text: string): unknown {
   }
 }
 
-/** Whether a value is an object, which help texts do not spell out. */
+/** True if a value is an object, which help texts do not spell out. */
 function holdsObjects(schema: JsonSchema): boolean {
   return [...names(schema)].every((name) => name === "object") && names(schema).has("object");
 }
 
-/** Whether a key holds a list, for which a file may give a single value. */
+/** True if a key holds a list, for which a file may give a single value. */
 export function isList(schema: JsonSchema): boolean {
   return names(schema).has("array");
 }
 
-/** What a list holds; of any kind where the schema does not say. */
+/** The schema of a list's items; any item where the schema does not say. */
 function itemsOf({ items }: JsonSchema): JsonSchema {
   return typeof items === "object" ? items : {};
 }

@@ -1,5 +1,5 @@
 /**
- * How a component declares its part of the configuration: a zod object with defaults and descriptions. Types, checks,
+ * Lets a component declare its part of the configuration: a zod object with defaults and descriptions. Types, checks,
  * flags and help text derive from it (`schema.ts`, `resolve.ts`). Importing this loads nothing: zod is
  * needed only where a section is declared.
  *

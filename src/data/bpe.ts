@@ -2,7 +2,7 @@
  * Byte-pair encoding, learned: the pair of neighbouring tokens that occurs most often becomes a token, again and again.
  * A merge looks at the words that hold its pair, and at no others.
  *
- * Invariant: tokens and merges are those of Hugging Face's `BpeTrainer`: of pairs that occur equally often, the one of
+ * Invariant: tokens and merges are the same as from Hugging Face's `BpeTrainer`: of pairs that occur equally often, the one of
  * smaller ids is merged first.
  *
  * @module
@@ -16,7 +16,7 @@ export interface Bpe {
   readonly tokens: readonly string[];
   /** The two tokens of each merge, in order. */
   readonly merges: readonly (readonly [string, string])[];
-  /** How many tokens all words are. */
+  /** The number of tokens of all words together. */
   readonly length: number;
 }
 

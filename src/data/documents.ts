@@ -19,7 +19,7 @@ export interface TextDocument {
   readonly text: string;
   /** The file that holds it. */
   readonly file: string;
-  /** The line of the file that holds the document, from 1; `undefined` if the whole file does. */
+  /** The line of the file that holds the document, from 1; `undefined` if the full file does. */
   readonly line: number | undefined;
   /** Bytes of all files up to the end of this document: how far reading has come. */
   readonly bytesRead: number;
@@ -29,7 +29,7 @@ export interface TextDocument {
 export interface TextSource {
   /** The files of the documents, for messages. */
   readonly files: readonly string[];
-  /** What was left out of directories, where any were searched. */
+  /** The files that were left out of directories, if any directory was searched. */
   readonly skipped?: SkippedFiles;
   /** Bytes of all of it. */
   readonly byteLength: number;
@@ -38,17 +38,17 @@ export interface TextSource {
   /** SHA-256 of the contents, hexadecimal: equal for equal documents in equal order, wherever they lie. Reads all of them. */
   fingerprint(): string;
   /**
-   * What decides what is made of the files, as text. Where it is given, {@link tokenCache} keeps the fingerprint, and knows by sizes,
-   * times and some blocks of the files that it is still right. @default all is read at each start
+   * Names everything that decides how the files are used. With it {@link tokenCache} keeps the fingerprint, and knows by sizes,
+   * times and some blocks of the files that it is still right. @default all files are read at each start
    */
   readonly meaning?: string;
 }
 
-/** How files are read. */
+/** Options for reading files. */
 export interface TextOptions {
   /** The key of a JSONL line that holds the text. @default `text` */
   readonly field?: string | undefined;
-  /** What errors call the list of files. @default `data` */
+  /** The name of the list of files in errors. @default `data` */
   readonly name?: string | undefined;
 }
 
@@ -73,7 +73,7 @@ const MAX_DOCUMENT_BYTES = 2 ** 29 - 64;
 export function openText(inputs: readonly string[], { field = "text", name = "data" }: TextOptions = {}): TextSource {
   const { files, skipped } = findFiles(inputs, { field, name });
   const lengths = files.map(fileByteLength);
-  const refuse: Refuse = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
+  const refuse: RefuseText = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
   for (const [i, file] of files.entries()) {
     const byteLength = lengths[i] ?? 0;
     if (!isJsonLines(file) && byteLength > MAX_DOCUMENT_BYTES) throw tooLong(refuse, file, byteLength);
@@ -89,9 +89,9 @@ export function openText(inputs: readonly string[], { field = "text", name = "da
 }
 
 /** Makes the error for a place in a file. */
-type Refuse = (where: string, expected: string, got: string) => ConfigError;
+type RefuseText = (where: string, expected: string, got: string) => ConfigError;
 
-async function* documentsOf(files: readonly string[], field: string, refuse: Refuse): AsyncIterable<TextDocument> {
+async function* documentsOf(files: readonly string[], field: string, refuse: RefuseText): AsyncIterable<TextDocument> {
   let before = 0;
   for (const file of files) {
     if (isJsonLines(file)) {
@@ -111,7 +111,7 @@ async function* documentsOf(files: readonly string[], field: string, refuse: Ref
   }
 }
 
-/** What makes one list of documents another. */
+/** The contents that a list of documents is identified by. */
 function* contentsOf(files: readonly string[], field: string): Iterable<string | Uint8Array> {
   for (const file of files) {
     using reader = openReadable(file);
@@ -122,7 +122,7 @@ function* contentsOf(files: readonly string[], field: string): Iterable<string |
 }
 
 /** The text of a JSONL line; empty for a blank one. */
-function textOf(bytes: Uint8Array, where: string, field: string, refuse: Refuse): string {
+function textOf(bytes: Uint8Array, where: string, field: string, refuse: RefuseText): string {
   const json = decodeText(bytes, where, refuse);
   if (json.trim() === "") return "";
   let value: unknown;
@@ -147,7 +147,7 @@ function textOf(bytes: Uint8Array, where: string, field: string, refuse: Refuse)
   throw refuse(where, `a string under "${field}"`, got);
 }
 
-/** Where a text has half of a surrogate pair: UTF-8 has nothing for it, and an encoder would write U+FFFD. */
+/** Describes the place at which a text has half of a surrogate pair: UTF-8 cannot store it, and an encoder would write U+FFFD. */
 function halfPairIn(text: string): string {
   const at = text.search(/\p{Cs}/u);
   const code = text.charCodeAt(at).toString(16);
@@ -155,7 +155,7 @@ function halfPairIn(text: string): string {
 }
 
 /** Lines of a file as bytes, read in chunks; a last line without an end counts. Bytes are valid until the next line. */
-function* linesOf(file: string, refuse: Refuse): Iterable<{ bytes: Uint8Array; line: number; end: number }> {
+function* linesOf(file: string, refuse: RefuseText): Iterable<{ bytes: Uint8Array; line: number; end: number }> {
   using reader = openReadable(file);
   /** The beginning of a line whose end has not been read, in pieces. */
   let begun: Uint8Array[] = [];
@@ -193,13 +193,13 @@ function concatenate(parts: readonly Uint8Array[], byteLength: number): Uint8Arr
   return whole;
 }
 
-function tooLong(refuse: Refuse, where: string, byteLength: number): ConfigError {
+function tooLong(refuse: RefuseText, where: string, byteLength: number): ConfigError {
   const got = `${byteLength} or more: split it, or write it as JSON lines (.jsonl), one document a line`;
   return refuse(where, `at most ${MAX_DOCUMENT_BYTES} bytes of a document`, got);
 }
 
 /** UTF-8 text without a byte order mark. */
-function decodeText(bytes: Uint8Array, where: string, refuse: Refuse): string {
+function decodeText(bytes: Uint8Array, where: string, refuse: RefuseText): string {
   const decoded = decodeUtf8(bytes);
   if ("text" in decoded) return decoded.text;
   throw refuse(where, "UTF-8 text", notUtf8(decoded));

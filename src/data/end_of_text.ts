@@ -10,10 +10,10 @@ import { pathKind, readBytes } from "../runtime/files.ts";
 import { brief, TOKENIZER_DEPTH } from "./tokenizers/part.ts";
 import type { TokenizerPipeline } from "./tokenizers/pipeline.ts";
 
-/** What models without another statement call the end of a text. */
+/** The usual names of the end of a text, tried where a model's files do not state one. */
 const USUAL_NAMES = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]", "<｜end▁of▁sentence｜>"];
 
-/** Where it is looked for, as an error names the places. */
+/** The places that are searched for it, as an error names them. */
 export const EOS_PLACES: string =
   "eos_token in tokenizer_config.json and special_tokens_map.json, eos_token_id in generation_config.json and " +
   `config.json, and the special added tokens ${USUAL_NAMES.join(" ")}`;
@@ -26,7 +26,7 @@ export interface EndOfText {
   readonly note: string | undefined;
 }
 
-/** What a file says. */
+/** The end-of-text ids that a file states. */
 interface Statement {
   readonly file: string;
   readonly ids: readonly number[];

@@ -1,5 +1,5 @@
 /**
- * Which files a list of paths, directories and patterns means. What their text is, is left to `documents.ts`.
+ * Finds the files that a list of paths, directories and patterns means. Reading their text is left to `documents.ts`.
  *
  * Invariant: the answer depends on what is on the disk only, sorted by code unit, so every rank and runtime sees the same
  * files in the same order.
@@ -12,7 +12,7 @@ import { openReadable, resolveLinks } from "../runtime/files.ts";
 import { countOf } from "../words.ts";
 import { type Format, formatOf, HEAD_BYTES } from "./formats.ts";
 
-/** What directories and patterns leave out, by path. What is named itself is taken, or refused. */
+/** The files that directories and patterns leave out, by path. A file that is named itself is taken or refused. */
 export interface SkippedFiles {
   /** Files that are no UTF-8 text. */
   readonly binary: ReadonlySet<string>;
@@ -39,17 +39,17 @@ export interface FoundFiles {
   readonly skipped: SkippedFiles;
 }
 
-/** How files are found. */
+/** Options for finding files. */
 export interface FindOptions {
   /** The key of a JSONL line that holds the text. @default `text` */
   readonly field?: string | undefined;
-  /** What errors call the list of paths. @default `data` */
+  /** The name of the list of paths in errors. @default `data` */
   readonly name?: string | undefined;
-  /** Whether a file may be of a format that is else not read. @default none may */
+  /** True if a file may be of a format that is otherwise not read. @default no file may */
   readonly takes?: ((file: string, format: string) => boolean) | undefined;
 }
 
-/** What is skipped while files are found. */
+/** The files skipped so far while files are found. */
 type Skipping = { readonly [Kind in Exclude<keyof SkippedFiles, "formats">]: Set<string> } & {
   readonly formats: Map<string, string>;
 };
@@ -105,7 +105,7 @@ export function findFiles(
   return { files: [...found].sort(), skipped };
 }
 
-/** What was skipped in words, or undefined where nothing was. */
+/** Describes the skipped files in words; undefined if there are none. */
 export function describeSkipped(skipped: SkippedFiles): string | undefined {
   const list = (paths: readonly string[], one: string, many: string = `${one}s`): string[] => {
     if (paths.length === 0) return [];
@@ -159,7 +159,7 @@ function headOf(reader: ReturnType<typeof openReadable>): Uint8Array {
   return head;
 }
 
-/** Whether a file begins with UTF-8 text without zero bytes, which no text has, and of no other format. Skips it otherwise. */
+/** True if a file begins with UTF-8 text without zero bytes, or is of a format that `takes` allows. Records others as skipped. */
 function isText(
   file: string,
   field: string,
@@ -238,7 +238,7 @@ function walk(
   });
 }
 
-/** What is in a directory; nothing if this user may not list it. */
+/** Lists a directory; empty if this user may not list it. */
 function list(directory: string, skipped: Skipping): ReturnType<typeof listEntries> {
   try {
     return listEntries(directory);

@@ -20,15 +20,15 @@ const BLOCKS = 4096;
 const BLOCKS_OF_FILE = 64;
 const GRAIN_MS = 2000;
 
-/** What files were when they were looked at. */
+/** The state of files when they were looked at. */
 export interface Stamp {
-  /** Hexadecimal: another one where a file may have other contents. */
+  /** Hexadecimal; differs where a file may have other contents. */
   readonly print: string;
   /** When the last of them was changed, in milliseconds since the epoch. */
   readonly changedMs: number;
 }
 
-/** Looks at files. `meaning` says what is made of them. @throws {FileError} if one has gone or cannot be read */
+/** Looks at files. `meaning` names everything that decides how they are used. @throws {FileError} if one has gone or cannot be read */
 export function stampOf(files: readonly string[], meaning: string): Stamp {
   const each = Math.max(1, Math.min(BLOCKS_OF_FILE, Math.floor(BLOCKS / files.length)));
   let changedMs = 0;
@@ -60,7 +60,7 @@ export class KeptFingerprint {
   readonly #stamp: Stamp;
   readonly #lookedMs: number = Date.now();
 
-  /** @param files of the text, in order; `meaning` says what is made of them */
+  /** @param files of the text, in order; `meaning` names everything that decides how they are used */
   constructor(folder: string, files: readonly string[], meaning: string) {
     this.#folder = folder;
     this.#stamp = stampOf(files, meaning);
@@ -68,7 +68,7 @@ export class KeptFingerprint {
     this.#path = `${folder}/text-${sha256([meaning, "\0", ...names]).slice(0, 32)}.json`;
   }
 
-  /** What was kept, if the files are as they were then. */
+  /** The fingerprint that was kept, if the files have not changed since. */
   read(): string | undefined {
     if (pathKind(this.#path) !== "file") return undefined;
     try {

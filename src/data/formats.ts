@@ -9,7 +9,7 @@
 export interface Format {
   /** Its name, e.g. `gzip`. */
   readonly name: string;
-  /** What makes it one that is read, as an imperative. */
+  /** The remedy, as an imperative: how to turn the file into one that is read. */
   readonly remedy: string;
 }
 
@@ -81,12 +81,12 @@ const CHECKS: Readonly<Record<string, (start: string) => boolean>> = {
   GIF: (start) => /^GIF8[79]a/.test(start),
 };
 
-/** Whether there are characters that no text has: controls other than those that move to another place. */
+/** True if the text has control characters other than tabs, line ends and page ends. */
 function hasControls(start: string): boolean {
   return [...start].some((char) => char < " " && !"\t\n\r\f\v".includes(char));
 }
 
-/** Whether a file is one JSON object a line, by its name. */
+/** True if the file's name says that each line is one JSON object. */
 export function isJsonLines(file: string): boolean {
   return /\.(jsonl|ndjson)$/i.test(file);
 }
@@ -144,7 +144,7 @@ function wideFormat(head: Uint8Array): Known | undefined {
   return { name: "UTF-16", remedy: convert(odd > even ? "UTF-16LE" : "UTF-16BE") };
 }
 
-/** Whether more than one byte in 30 is NUL or another control character that does not occur in text. */
+/** True if more than one byte in 30 is NUL or another control character that does not occur in text. */
 function isBinary(head: Uint8Array): boolean {
   const controls = head.filter((byte) => byte < 9 || (byte > 13 && byte < 27) || (byte > 27 && byte < 32)).length;
   return controls > 1 && controls > head.length / 30;
@@ -188,7 +188,7 @@ function jsonArray(text: string, isAll: boolean): Known | undefined {
 }
 
 /**
- * Whether text is a table:
+ * True if text is a table:
  * - its first line is a header: at least two names of columns, one of them `field`; one name may be empty, as an index column's is;
  * - another line follows, with as many cells as the header.
  */

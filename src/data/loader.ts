@@ -15,23 +15,23 @@ import type { Packing, Rows } from "./samples/rows.ts";
 import type { SampleStream } from "./samples/sample.ts";
 import { type BatchSplit, microBatchSize, Sampler } from "./sampler.ts";
 
-/** What a resume needs; plain JSON, the same on every rank. */
+/** The state that a resume needs; plain JSON, the same on every rank. */
 export interface LoaderState {
   /** Samples consumed by all ranks since the start of training. */
   readonly cursor: number;
-  /** Steps taken since then, in whatever global batches. @default the cursor in whole steps of the present global batch */
+  /** Steps taken since then, in whatever global batches. @default the cursor in full steps of the present global batch */
   readonly step?: number | undefined;
-  /** What the order is shuffled by. */
+  /** The seed of the shuffled order. */
   readonly seed: number;
   /** Tokens of a sample. */
   readonly sequenceLength: number;
   /** Fingerprint of the packed tokens. */
   readonly dataset: string;
-  /** How samples became rows. @default wrapped */
+  /** The way in which samples became rows. @default wrapped */
   readonly packing?: Packing | undefined;
 }
 
-/** What a {@link DataLoader} reads, and its part. */
+/** The data that a {@link DataLoader} reads, and this rank's part of it. */
 export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLength" | "seed"> {
   /** The packed tokens, or samples; left open. */
   readonly tokens: TokenStream | SampleStream;
@@ -44,7 +44,7 @@ export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLe
   readonly padTo?: number | undefined;
 }
 
-/** How tokens become rows where nothing is said: none is lost, and no row has padding. */
+/** The default packing: no token is lost, and no row has padding. */
 const USUAL_PACKING: Packing = "wrapped";
 
 /** Gives the steps of one rank in order, without end. */
@@ -58,7 +58,7 @@ export class DataLoader {
   readonly #sampler: Sampler;
   /** Samples consumed by the steps that were handed out. */
   #cursor = 0;
-  /** How many they are: a resume may have begun another global batch, so they do not follow from the cursor. */
+  /** The number of steps taken. A resume may have begun another global batch, so it does not follow from the cursor. */
   #steps = 0;
   #ahead: Promise<Batch> | undefined;
 
@@ -78,7 +78,10 @@ export class DataLoader {
     this.#sampler = new Sampler(this.numSamples, seed);
   }
 
-  /** What became of samples that are kept apart: rows, padding, what was cut off. Undefined where tokens are one stream. */
+  /**
+   * The rows that were planned for samples that stay apart, with their padding and the tokens cut off. Undefined for one stream
+   * of tokens.
+   */
   get rows(): Rows | undefined {
     return this.#source.rows;
   }
@@ -111,7 +114,7 @@ export class DataLoader {
   }
 
   /**
-   * Gives every sample once, in the order of the text, and what is left behind the last one as a shorter sample. It does not move the
+   * Gives every sample once, in the order of the text, and the rest after the last one as a shorter sample. It does not move the
    * place that training is at. Ranks may get unequal numbers of batches.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
@@ -126,7 +129,7 @@ export class DataLoader {
     }
   }
 
-  /** Where training stands. */
+  /** The state to resume from. */
   state(): LoaderState {
     const { seed, sequenceLength } = this.#options;
     const { fingerprint: dataset, packing } = this.#source;

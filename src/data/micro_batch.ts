@@ -1,12 +1,12 @@
 /**
- * Rows of tokens that a rank runs at once.
+ * Rows of tokens that a rank computes at once.
  *
  * @module
  */
 import { ArgumentError } from "../errors.ts";
 import type { RandomSource } from "../random.ts";
 
-/** What a rank runs forward and backward at once. */
+/** The samples that a rank computes forward and backward at once. */
 export interface MicroBatch {
   /** Token ids, row-major [batch, seq]. */
   readonly inputIds: Int32Array;
@@ -17,15 +17,15 @@ export interface MicroBatch {
   /** Tokens of each sample. */
   readonly seq: number;
   /**
-   * Where documents begin that lie one behind the other in a row, [batch, seq]: for each token the place in its row of its document's
+   * Starts of the documents that follow each other in a row, [batch, seq]: for each token the place in its row of its document's
    * first token. Tokens see their own document alone, and positions count from 0 in each. @default each row is one document
    */
   readonly documentStarts?: Int32Array | undefined;
   /** Tokens of each row that are no padding, which lies behind them: [batch]. @default all */
   readonly lengths?: Int32Array | undefined;
   /**
-   * What dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in which it gives
-   * them. @default there is nothing, and a model that draws is refused
+   * The source that dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in
+   * which it gives them. @default there is no source, and a model that draws is refused
    */
   readonly random?: RandomSource | undefined;
 }

@@ -1,8 +1,8 @@
 /**
- * Documents as one stream of token ids with an end-of-text token after each, kept in a file so that it is made once. Which
- * rank makes it and who waits is left to the trainer: data does not know ranks.
+ * Documents as one stream of token ids with an end-of-text token after each, kept in a file so that it is made once. The
+ * trainer chooses the rank that makes it: data does not know ranks.
  *
- * Invariant: a cache file is named by its inputs (text, tokenizer, this format) and appears whole, so an existing file
+ * Invariant: a cache file is named by its inputs (text, tokenizer, this format) and appears complete, so an existing file
  * is right.
  *
  * @module
@@ -58,7 +58,7 @@ export interface TokenStream {
   close(): void;
 }
 
-/** How far packing has come. */
+/** The progress of packing. */
 export interface PackingProgress {
   /** Documents packed. */
   readonly documents: number;
@@ -74,16 +74,16 @@ export interface PackingProgress {
 export interface TokenCache {
   /** The file. */
   readonly path: string;
-  /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
+  /** One fingerprint of text and tokenizer together: hexadecimal, the same on every rank. */
   readonly fingerprint: string;
-  /** What the text is: {@link TextSource.fingerprint}. */
+  /** The fingerprint of the text: {@link TextSource.fingerprint}. */
   readonly textFingerprint: string;
-  /** Whether the file is there. */
+  /** True if the file exists. */
   exists(): boolean;
   /**
    * Makes the file. Concurrent calls do the work twice, harmlessly.
    *
-   * @param onProgress told after each document
+   * @param onProgress called after each document
    * @throws {ConfigError} naming file and line of text that cannot be read
    * @throws {ArgumentError} if there is no token at all
    * @throws {CheckpointError} if a file of the text is changed meanwhile
@@ -315,7 +315,7 @@ function openTokens(path: string, fingerprint: string): TokenStream {
   };
 }
 
-/** What the end of a file of tokens says. */
+/** The fields at the end of a file of tokens. */
 interface Trailer {
   /** Tokens. */
   readonly length: number;

@@ -1,5 +1,5 @@
 /**
- * Which samples a step takes: a global order of all samples, shuffled anew each epoch, from which every rank computes its
+ * Chooses the samples of a step: a global order of all samples, shuffled anew each epoch, from which every rank computes its
  * part. Reading tokens is left to `loader.ts`.
  *
  * Invariant: the order depends on the seed and the number of samples only. A step takes the same samples on any number
@@ -11,7 +11,7 @@
 import { ArgumentError } from "../errors.ts";
 import { keyOf, Permutation } from "../random.ts";
 
-/** How the samples of a step are divided. */
+/** The division of a step's samples over ranks and micro-batches. */
 export interface BatchSplit {
   /** Samples of one optimizer step, over all ranks and micro-batches. */
   readonly globalBatch: number;
@@ -91,7 +91,7 @@ export class Sampler {
   }
 
   /**
-   * What one rank takes of a step.
+   * The samples that one rank takes in a step.
    *
    * @param cursor samples consumed before the step, by all ranks
    * @param lengthOf tokens of a sample, where a micro-batch is as long as its longest one: the samples of the step are divided by
@@ -112,7 +112,7 @@ export class Sampler {
     });
   }
 
-  /** Divides the samples of a step so that those of a micro-batch are about as long: so it has little padding. */
+  /** Divides the samples of a step so that the samples of a micro-batch have about the same length, and need little padding. */
   #byLength(cursor: number, size: number, split: BatchSplit, lengthOf: (sample: number) => number) {
     const { globalBatch, microBatches, worldSize, rank } = split;
     const all = Array.from({ length: globalBatch }, (_, i) => this.at(cursor + i).sample)

@@ -13,19 +13,19 @@ import { IGNORED, type SampleStream, type TokenSample } from "./samples/sample.t
 
 /** Rows, read by number. */
 export interface TokenRows {
-  /** How samples became rows. */
+  /** The way in which samples became rows. */
   readonly packing: Packing;
   /** Changes with the tokens: hexadecimal. */
   readonly fingerprint: string;
-  /** Number of whole rows. */
+  /** Number of full rows. */
   readonly numRows: number;
-  /** Whether a last row follows that is shorter, which training leaves out. */
+  /** True if a shorter last row follows, which training leaves out. */
   readonly hasRest: boolean;
-  /** What was planned, where samples stay apart. */
+  /** The planned rows, where samples stay apart. */
   readonly rows?: Rows;
   /** Tokens of a row, where a row of a micro-batch is as long as its longest. @default all are of the sequence length */
   readonly lengthOf?: (row: number) => number;
-  /** Reads rows; those of the number {@link numRows} are the rest. */
+  /** Reads rows; the row of number {@link numRows} is the rest. */
   load(rows: readonly number[]): Promise<MicroBatch>;
 }
 

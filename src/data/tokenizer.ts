@@ -55,7 +55,7 @@ export interface LoadTokenizerOptions {
 const ENCODING = "tokenizers 0.23.3";
 
 /**
- * Reads a tokenizer. Its ids and texts are those of Python's `tokenizers`.
+ * Reads a tokenizer. It gives the same ids and texts as Python's `tokenizers`.
  *
  * The end of text is the `eos_token` of `tokenizer_config.json` or `special_tokens_map.json`, else the first `eos_token_id` of
  * `generation_config.json` or `config.json`, else a special added token with a usual name such as `<|endoftext|>`.

@@ -34,7 +34,7 @@ export interface TrainedTokenizer {
 
 /**
  * Learns a byte-level BPE tokenizer: every text can be encoded, and no token reaches over the end of a word. The same
- * text gives the same tokenizer on every runtime, equal to that of Python's `tokenizers`.
+ * text gives the same tokenizer on every runtime, equal to the tokenizer of Python's `tokenizers`.
  *
  * @param source the text, which is read once
  * @param options `vocabSize`: entries of the vocabulary, at least 257; one of them, id 0, is the end of a text

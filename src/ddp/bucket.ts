@@ -43,7 +43,7 @@ export class GradientBucket {
   readonly storages: readonly ReplicatedStorage[];
   readonly #offsets = new Map<ReplicatedStorage, number>();
   readonly #numel: number;
-  /** Where backwards write until the next reduction. */
+  /** The gradients that backwards write until the next reduction. */
   #buffer: Buffer | undefined;
 
   constructor(storages: readonly ReplicatedStorage[]) {

@@ -1,5 +1,5 @@
 /**
- * One replicated parameter: its whole values lie where they did, with a copy where they are computed with in another dtype; its
+ * One replicated parameter: its full values stay in their memory, with a copy if they are computed with in another dtype; its
  * gradient lies in a bucket.
  *
  * @module
@@ -18,7 +18,7 @@ import type { GradientBucket } from "./bucket.ts";
 
 /** A copy of a parameter's values that is computed with in another dtype: every write of the values renews it. */
 class ComputeCopy implements FlatShard {
-  /** Where the copy lies; the parameter owns it. */
+  /** The memory of the copy; the parameter owns it. */
   readonly buffer: Buffer;
   readonly device: Device;
   readonly length: number;
@@ -78,12 +78,12 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly shard: ShardLayout;
   readonly flatShard: FlatShard;
   readonly reducer: GradientReducer;
-  /** Where values are computed with, if not where they are. */
+  /** The view of the values that kernels compute with, if it is not the values themselves. */
   readonly computeView: ComputeView | undefined;
   readonly normReducer: NormReducer | undefined;
   /** The gradient of the passes since the last reduction. */
   readonly sink: GradientSlot;
-  /** Where the values are. */
+  /** The memory of the values. */
   readonly #values: ParameterStorage;
   readonly #copy: ComputeCopy | undefined;
   #used = false;
@@ -139,7 +139,7 @@ export class ReplicatedStorage implements ParameterStorage {
     this.parameter.adopt(this, this.computeView);
   }
 
-  /** Whether a backward on this rank has reached it since its gradient was cleared. */
+  /** True if a backward on this rank has reached the parameter since its gradient was cleared. */
   get used(): boolean {
     return this.#used;
   }

@@ -1,5 +1,5 @@
 /**
- * Distributed data parallelism (PyTorch's `DistributedDataParallel`): every rank holds the whole model, and gradients are
+ * Distributed data parallelism (PyTorch's `DistributedDataParallel`): every rank holds the full model, and gradients are
  * averaged over ranks at the end of each backward, in buckets that gradients are written to directly.
  *
  * @module
@@ -26,7 +26,7 @@ export interface ReplicateOptions {
   readonly mesh: DeviceMesh | ProcessGroup;
   /** Gradients reduced together, in bytes. @default 25 MiB, as in PyTorch */
   readonly bucketBytes?: number;
-  /** What is computed and reduced in. Values stay float32; the copies that are computed with cost their own bytes. */
+  /** The dtypes of computation and reduction. Values stay float32; the copies that are computed with cost their own bytes. */
   readonly precision?: MixedPrecision | undefined;
 }
 
@@ -99,7 +99,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   }
 
   /**
-   * What summed gradients are divided by, e.g. the number of tokens for a token-sum loss.
+   * Sets the divisor of summed gradients, e.g. the number of tokens for a token-sum loss.
    *
    * @default the number of ranks
    */
@@ -108,7 +108,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
     this.gradientDivideFactor = factor;
   }
 
-  /** Whether the next backward reduces gradients. */
+  /** Sets if the next backward reduces gradients. */
   setRequiresGradientSync(sync: boolean): void {
     this.requiresGradientSync = sync;
   }

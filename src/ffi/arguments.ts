@@ -9,7 +9,7 @@ import type { CallSite, Converter } from "./marshal.ts";
 import { OutPlace, StructArray } from "./providers/memory.ts";
 import type { ArgumentType, FfiProvider, HandleType, NativeAddress, StructLayout } from "./types.ts";
 
-/** Whether a type of the table is a handle's: see {@link HandleType}. */
+/** True if a type of the table is a handle's: see {@link HandleType}. */
 export function isHandleType(type: ArgumentType): type is HandleType {
   return typeof type === "string" && type.endsWith("_t");
 }

@@ -1,6 +1,6 @@
 /**
- * Whether a library's file is whole. The dynamic linker maps what a file says that it holds; where the file ends before, as after
- * a download that was cut off, the process is killed by SIGBUS instead of an error. A pipe it would wait for without end.
+ * Checks that a library's file is complete. The dynamic linker maps the bytes that the header declares; if the file ends before,
+ * as after a download that was cut off, SIGBUS kills the process without an error. On a pipe it would wait without end.
  *
  * @module
  */
@@ -13,8 +13,8 @@ const [HEADER_BYTES, ENTRY_BYTES] = [64, 56];
 const PT_LOAD = 1;
 
 /**
- * Why a file cannot be loaded, as it is cut off or no file; undefined where it is whole, or nothing like a 64-bit library, or not
- * to be read.
+ * The reason that a file cannot be loaded: it is cut off, or no file. Undefined where it is complete, is not a 64-bit library, or
+ * cannot be read.
  */
 export function cutOff(path: string): string | undefined {
   try {

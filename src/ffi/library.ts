@@ -1,10 +1,15 @@
 /**
- * Where a C library may lie, and why a file there did not load. The order: the file that was named (option, then
- * `FULLYSHARD_<NAME>_LIBRARY`), and then nothing else; Python environments; CUDA_HOME; LD_LIBRARY_PATH; packages of the
- * system's Python; the system's directories. Opening is left to `src/ffi/mod.ts`.
+ * Lists the places in which a C library may lie, and explains why a file there did not load. Opening is left to `src/ffi/mod.ts`.
+ *
+ * A file that is named (by the option, then by `FULLYSHARD_<NAME>_LIBRARY`) is the only place. Otherwise the order is:
+ * 1. Python environments;
+ * 2. CUDA_HOME;
+ * 3. LD_LIBRARY_PATH;
+ * 4. packages of the system's Python;
+ * 5. the system's directories.
  *
  * All are absolute paths, as Bun takes a bare name that the dynamic linker does not know from the working directory.
- * Only the C library, which every process has loaded already, goes by name.
+ * Only the C library, which every process has loaded already, is opened by its name.
  *
  * @module
  */
@@ -15,9 +20,9 @@ import { listDirectory, readTextSync } from "../runtime/files.ts";
 import { platform } from "../runtime/processes.ts";
 import type { BindingTable, LoadOptions } from "./types.ts";
 
-/** Where a library is looked for, and what it is good for. */
+/** A library's possible places, and its purpose. */
 export interface LibrarySource {
-  /** What it is called in messages, e.g. `NCCL`. */
+  /** Its name in messages, e.g. `NCCL`. */
   readonly name: string;
   /** Its file names, best first. */
   readonly sonames: readonly string[];
@@ -33,11 +38,11 @@ export interface LibrarySource {
   readonly driver?: boolean;
   /** Only bare sonames: the C library, which every process has loaded already. */
   readonly systemOnly?: boolean;
-  /** Whether this version uses it. @default true */
+  /** True if this version uses it. @default true */
   readonly used?: boolean;
-  /** What one has with it, or will have once it is used, e.g. `faster matrix products on the CPU`. */
+  /** The benefit of the library, now or once it is used, e.g. `faster matrix products on the CPU`. */
   readonly gives: string;
-  /** How to install it, or why not to, as a sentence. */
+  /** The way to install it, or the reason not to, as a sentence. */
   readonly remedy: string;
 }
 
@@ -106,7 +111,7 @@ function linesOf(path: string): string[] {
   }
 }
 
-/** Where wheels put a library, for each Python under a prefix. */
+/** The places in which wheels put a library, for each Python under a prefix. */
 function packagesOf(prefix: string, packages: string, { packageDirectories }: LibrarySource): string[] {
   const pythons = entriesOf(`${prefix}/lib`).filter((name) => /^python3(\.\d+)?$/.test(name));
   return pythons.flatMap((python) => packageDirectories.map((place) => `${prefix}/lib/${python}/${packages}/${place}`));
@@ -126,7 +131,7 @@ const NO_FILE = "no such file";
 const NOT_KNOWN = "not known to the dynamic linker";
 
 /**
- * Whether a reason that {@link explainFailure} gave says that there is nothing, rather than something that does not
+ * True if a reason that {@link explainFailure} gave says that there is nothing, rather than something that does not
  * work.
  */
 export function isAbsence(reason: string): boolean {
@@ -134,8 +139,8 @@ export function isAbsence(reason: string): boolean {
 }
 
 /**
- * Why a candidate did not load: the dynamic linker's own words, which name what a library needs and is not found; a file
- * that is not there is told apart.
+ * The reason that a candidate did not load: the dynamic linker's own words, which name a missing dependency. A file that is not
+ * there has a reason of its own.
  *
  * @param path the candidate
  * @param error what the runtime threw
@@ -150,7 +155,7 @@ export function explainFailure(path: string, error: unknown): string {
   return words.replace(`${path}: `, "");
 }
 
-/** Whether nothing has that path, not even a link that leads nowhere: the words of the system's linker do not tell. */
+/** True if nothing has that path, not even a dangling link: the words of the system's linker do not say. */
 function isAbsent(path: string): boolean {
   try {
     return path.startsWith("/") && entryKind(path) === undefined;

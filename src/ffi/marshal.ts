@@ -14,7 +14,7 @@ import type { Binding, FfiProvider, NativeAddress, ResultType, StatusWords } fro
 /** A native function as the runtime hands it out. */
 export type RawFunction = (...args: unknown[]) => unknown;
 
-/** What {@link bindFunction} needs to know of the library. */
+/** The facts about the library that {@link bindFunction} needs. */
 export interface CallSite {
   readonly library: string;
   readonly name: string;

@@ -21,7 +21,7 @@ export interface OpenLibraryOptions {
   readonly provider?: FfiProvider | undefined;
   /** Load this file, and no other. Stronger than the environment's override. */
   readonly path?: string;
-  /** Variables to read; those of the process unless given. */
+  /** Variables to read; the variables of the process unless given. */
   readonly environment?: Environment;
 }
 
@@ -58,7 +58,7 @@ export async function openLibrary<T extends BindingTable>(
   spec: LibrarySpec<T>,
   options: OpenLibraryOptions = {},
 ): Promise<OpenedLibrary<T>> {
-  // Asked for as a whole: an answer for one library would admit neither its memory nor a soname without a directory.
+  // Asked for all of FFI: an answer for one library would admit neither its memory nor a soname without a directory.
   if (!requestPermission({ name: "ffi" })) {
     const remedy = "Deno may not call native code: add --allow-ffi, without a list of libraries";
     throw new LibraryNotFoundError(spec.name, spec.sonames.map((path) => ({ path, reason: "not permitted" })), remedy);

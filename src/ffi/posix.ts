@@ -1,10 +1,10 @@
 /**
- * What the project wants of the C library, over its bindings: shared segments, mappings, locks that die with their
+ * Wraps the parts of the C library that the project uses: shared segments, mappings, locks that die with their
  * process, futexes, space, affinity, environment. Every failure is a NativeError; ordinary outcomes (no such file, lock
  * taken, wait timed out) are results. Linux only.
  *
- * Why not `node:fs`: Deno forbids /dev and /proc to it without `--allow-all`. Through the C library `--allow-ffi` is
- * enough.
+ * `node:fs` is not used, because Deno forbids /dev and /proc to it without `--allow-all`. Through the C library `--allow-ffi`
+ * is enough.
  *
  * @module
  */

@@ -12,14 +12,17 @@ import { errnoName, errnoText } from "../runtime/errno.ts";
 import { openLibrary, type OpenLibraryOptions } from "./mod.ts";
 import type { Library } from "./types.ts";
 
-/** Where a stream ends. */
+/** The address of one end of a stream. */
 export interface SocketAddress {
   readonly family: number;
   /** `struct sockaddr`. */
   readonly bytes: Uint8Array;
 }
 
-/** What {@link Sockets.send} and {@link Sockets.receive} did: bytes, none for now, or the stream's end and why. */
+/**
+ * The result of {@link Sockets.send} and {@link Sockets.receive}: the number of bytes, 0 for none now, or the reason of the
+ * stream's end.
+ */
 export type Moved = { readonly count: number } | { readonly end: string };
 
 /** A stream to look at, and what for. */
@@ -28,7 +31,7 @@ export interface Watched {
   readonly wantsOutput: boolean;
 }
 
-/** What a stream can do at once. */
+/** The operations that a stream can do at once. */
 export interface Readiness {
   readonly input: boolean;
   readonly output: boolean;
@@ -128,7 +131,7 @@ export class Sockets {
     return errnoText(-result);
   }
 
-  /** Whether a stream is open; a text is why it will not be. */
+  /** True if a stream is open, false while it is not open yet; a text is the reason why it will not be. */
   connected(descriptor: number): boolean | string {
     const [state] = this.poll([{ descriptor, wantsOutput: true }], 0);
     if (state?.output !== true) return false;
@@ -143,13 +146,13 @@ export class Sockets {
     return moved(this.#libc.symbols.send(descriptor, bytes, bytes.length, c.MSG_NOSIGNAL));
   }
 
-  /** Receives what is there. */
+  /** Receives the bytes that have arrived. */
   receive(descriptor: number, into: Uint8Array): Moved {
     const result = this.#libc.symbols.recv(descriptor, into, into.length, 0);
     return result === 0 ? { end: "it was closed" } : moved(result);
   }
 
-  /** Waits until a stream has input, or takes output where that is wanted; at most so long. */
+  /** Waits until a stream has input, or takes output where that is wanted; at most `timeoutMs`. */
   poll(watched: readonly Watched[], timeoutMs: number): readonly Readiness[] {
     const { byteLength, fd, events, revents } = c.POLLFD;
     if (this.#pollfds.byteLength < watched.length * byteLength) {
@@ -217,7 +220,7 @@ function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || /^127(\.\d+){3}$/.test(host);
 }
 
-/** All addresses of this host; of IPv6, those of IPv4 too. */
+/** All addresses of this host; for IPv6, the addresses of IPv4 too. */
 function anyAddress(port: number, family: number = c.AF_INET6): SocketAddress {
   const bytes = new Uint8Array(c.SOCKADDR_BYTES);
   const view = new DataView(bytes.buffer);
@@ -236,7 +239,7 @@ function textOf(bytes: Uint8Array): string {
   return `[${words.join(":")}]:${port}`;
 }
 
-/** Whether an address of IPv6 stands for one of IPv4. */
+/** True if an address of IPv6 stands for an address of IPv4. */
 function isMapped(bytes: Uint8Array): boolean {
   return bytes.subarray(8, 18).every((byte) => byte === 0) && bytes[18] === 255 && bytes[19] === 255;
 }

@@ -33,7 +33,7 @@ export type NullAddress = Handle<never>;
 /** Type of a C number. */
 export type ScalarType = "i32" | "u32" | "i64" | "u64" | "usize" | "f32" | "f64";
 
-/** Type of what lies at a place in memory: a number, an address, a handle, or so many bytes. */
+/** Type of a place in memory: a number, an address, a handle, or a number of bytes. */
 export type PlaceType = ScalarType | "address" | HandleType | { readonly bytes: number };
 
 /** One member of a C struct. */
@@ -44,7 +44,7 @@ export interface StructField {
   readonly initial?: number;
 }
 
-/** Where the members of a C struct lie. */
+/** The layout of a C struct's members. */
 export interface StructLayout {
   /** Its C name. */
   readonly name: string;
@@ -79,17 +79,17 @@ export interface Struct<L extends StructLayout> extends NamedStruct<L["name"]> {
 export interface Out<T extends PlaceType> {
   readonly type: T;
   readonly bytes: Uint8Array;
-  /** What lies there. */
+  /** The value at that place. */
   readonly value: ValueAt<T>;
 }
 
-/** What is read from a place of type `T`. 64-bit integers must be safe integers. */
+/** The type of a value read from a place of type `T`. 64-bit integers must be safe integers. */
 export type ValueAt<T extends PlaceType> = T extends ScalarType ? number
   : T extends HandleType ? Handle<T>
   : T extends { readonly bytes: number } ? Uint8Array
   : NativeAddress;
 
-/** What may be written to a place of type `T`. */
+/** The type of a value that may be written to a place of type `T`. */
 export type ValueFor<T extends PlaceType> = T extends "i64" | "u64" | "usize" ? number | bigint : ValueAt<T>;
 
 /**
@@ -123,7 +123,7 @@ export type ArgumentType =
  */
 export type ResultType = "void" | ScalarType | "address" | "cstring";
 
-/** What an argument of type `T` is in TypeScript. */
+/** The TypeScript type of an argument of type `T`. */
 export type ArgumentOf<T extends ArgumentType> = T extends PlaceType ? ValueFor<T>
   : T extends "buffer" ? ArrayBufferView
   : T extends "optionalBuffer" ? ArrayBufferView | null
@@ -133,18 +133,18 @@ export type ArgumentOf<T extends ArgumentType> = T extends PlaceType ? ValueFor<
   : T extends { readonly value: infer N extends string } ? NamedStruct<N>
   : never;
 
-/** What a result of type `T` is in TypeScript. */
+/** The TypeScript type of a result of type `T`. */
 export type ResultOf<T extends ResultType> = T extends "void" ? void
   : T extends "address" ? NativeAddress
   : T extends "cstring" ? string | null
   : number;
 
 /**
- * How a call's status is judged. Every binding says it, so no caller can forget to look: a failure throws a
+ * The rule that judges a call's status. Every binding has one, so no caller can forget to look: a failure throws a
  * `NativeError` with the status in words and the arguments.
  *
  * - `none`: the result is a value, or the call cannot fail.
- * - `errno`: -1 (for an address: `MAP_FAILED`) is a failure, told by errno.
+ * - `errno`: -1 (for an address: `MAP_FAILED`) is a failure with the reason in errno.
  * - `{ errno: [...] }`: the same, but these errors are ordinary outcomes: the call returns the negative errno.
  * - `errnoResult`: the result is itself an errno; 0 is success. The call returns nothing.
  * - `status`: any status but 0 is a failure, named by the library's {@link StatusWords}. The call returns nothing.
@@ -160,7 +160,7 @@ export type StatusCheck =
   | { readonly status: readonly string[] }
   | "notNull";
 
-/** How a library's statuses other than 0 are put in words. */
+/** The words for a library's statuses other than 0. */
 export interface StatusWords {
   /** Names by number, at least of the statuses that the table's checks name. */
   readonly names: Readonly<Record<number, string>>;
@@ -170,7 +170,7 @@ export interface StatusWords {
   readonly textOf?: string;
   /** The binding that gives the last error's text; asked with NULL for the handle. */
   readonly lastError?: string;
-  /** The binding that writes the last error's text to a place of so many bytes. */
+  /** The binding that writes the last error's text to a place of this number of bytes. */
   readonly lastErrorInto?: string;
 }
 
@@ -193,7 +193,7 @@ export type BindingTable = Readonly<Record<string, Binding>>;
 /** Arguments of a function with argument types `A`. */
 export type ArgumentsOf<A extends readonly ArgumentType[]> = { -readonly [I in keyof A]: ArgumentOf<A[I]> };
 
-/** What the checked call of a binding returns. */
+/** The result of a binding's checked call. */
 export type CheckedResultOf<B extends Binding> = B["check"] extends "errnoResult" | "status" ? void
   : ResultOf<B["result"]>;
 
@@ -209,7 +209,7 @@ export type Symbols<T extends BindingTable> = {
 
 /** An opened library. */
 export interface Library<T extends BindingTable> {
-  /** What it is called in messages, e.g. `NCCL`. */
+  /** Its name in messages, e.g. `NCCL`. */
   readonly name: string;
   /** The file that was loaded, or the bare soname that the dynamic linker resolved. */
   readonly path: string;
@@ -227,13 +227,13 @@ export interface Library<T extends BindingTable> {
   close(): void;
 }
 
-/** What messages of a library say. */
+/** Details of a library for messages. */
 export interface LoadOptions {
   /** Its statuses in words. */
   readonly statuses?: StatusWords;
   /** The oldest release that has every function that is not optional. */
   readonly oldest?: string;
-  /** How to install it, as a sentence. */
+  /** The way to install it, as a sentence. */
   readonly remedy?: string;
 }
 
@@ -244,11 +244,11 @@ export interface FfiProvider {
   /** NULL. */
   readonly nullAddress: NullAddress;
   /**
-   * Where a view's (or buffer's) first byte lies. It stays valid while the buffer is reachable; a WebAssembly.Memory
+   * The address of a view's (or buffer's) first byte. It stays valid while the buffer is reachable; a WebAssembly.Memory
    * that never grows keeps its address for good.
    */
   addressOf(view: ArrayBufferView | ArrayBufferLike): NativeAddress;
-  /** The address as a number, exactly: no process has addresses beyond 2^53. What {@link offset} makes of null is its inverse. */
+  /** The address as a number, exactly: no process has addresses beyond 2^53. {@link offset} of null is its inverse. */
   numberOf(address: NativeAddress): number;
   /** The address `bytes` further on (or back, when negative). */
   offset(address: NativeAddress, bytes: number): NativeAddress;

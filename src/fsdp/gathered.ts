@@ -5,9 +5,9 @@
  * gathers a form of its own.
  *
  * Note [Memory of a segment's parameters], in the order in which it comes; `states.ts` says when each is freed:
- * - shard: float32 master weights, or frozen values in a narrower dtype. Where the compute dtype is float32, and where the values are
- *   narrower, they lie in the window itself. Otherwise the window holds the shard cast to the compute dtype, and each write of the
- *   shard casts it again. So a gather moves the smaller dtype. Frozen values whose dtype is not the compute dtype are cast after the
+ * - shard: float32 master weights, or frozen values in a narrower dtype. Float32 weights of a float32
+ *   compute dtype, and frozen values narrower than float32, lie in the window itself. Otherwise the window holds the weights cast to the
+ *   compute dtype, and each write of the shard casts them again. So a gather moves the smaller dtype. Frozen values whose dtype is not the compute dtype are cast after the
  *   gather.
  * - unsharded buffer: `world` shards in the compute dtype.
  * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer. Those ranks gather the parts
@@ -39,7 +39,7 @@ import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
 import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
-import { MemoryState, type ParameterMove, type ParameterState, SEGMENT_MOVES } from "./states.ts";
+import { MemoryState, type ParameterMove, SEGMENT_MOVES, type UnshardState } from "./states.ts";
 
 /** This rank's part of the unsharded buffer, which some of the ranks gather from each other. */
 interface KeptPart {
@@ -98,7 +98,7 @@ export class GatheredParameters {
   /** dtype of the gathered elements. */
   readonly #wireDtype: DType;
   readonly #nameOf: () => string;
-  readonly #state: MemoryState<ParameterState, ParameterMove>;
+  readonly #state: MemoryState<UnshardState, ParameterMove>;
   /** The window that other ranks read; undefined where the shard is offloaded. */
   readonly #shared: GatherWindow | undefined;
   /** The shard; undefined until {@link open}, and after {@link dispose}. */

@@ -182,8 +182,9 @@ export class FullyShardedModule {
 
   /**
    * Sets how many units may have unsharded gradients in reduction at a time, beside the unit whose gradients are being written. With
-   * 1, as at first, a unit's gradients are written to the memory of the unit before, when that is reduced. With 2 they have memory of
-   * their own, and the backward goes on during the reduction. The largest number among the units below a root counts.
+   * 1, the default, the backward waits until the unit before is reduced and freed, and takes memory for the next gradients then. With
+   * 2, the next gradients have memory at once, and the backward goes on during the reduction. The largest number among the units below
+   * a root counts.
    *
    * @throws {ArgumentError} if it is no whole number above 0
    */

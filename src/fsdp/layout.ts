@@ -69,8 +69,9 @@ export function planSegment(sizes: readonly number[], world: number, narrowestBy
 }
 
 /**
- * Plans the segment of some parameters by the largest parts of their global tensors, so that ranks which hold smaller parts of some
- * keep the same ranges of the others; what a part is smaller counts as padding.
+ * Plans a segment whose parameters may be cut over another axis too, such as a tensor-parallel one. Where that cut is uneven, ranks
+ * of the axis hold parts of different sizes. The plan gives each parameter the room of its largest part on all of them, so that every
+ * rank keeps the same ranges of the parameters behind it. The room that a smaller part leaves counts as padding.
  */
 export function planParts(
   parameters: readonly Pick<Parameter, "numel" | "largestNumel">[],

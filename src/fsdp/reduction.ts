@@ -40,7 +40,7 @@ interface SumTarget {
 }
 
 /** A reduction, which a strategy carries out. */
-interface Reduction {
+interface SegmentReduction {
   readonly segment: FlatSegment;
   readonly scale: DeviceScalar;
   /** Sums the unsharded gradients of the ranks that share the unit. */
@@ -48,19 +48,19 @@ interface Reduction {
 }
 
 /** The reduce-scatter adds to the sharded gradient itself. */
-function reduceDirectly({ segment: { gradients }, scale, reduceScatter }: Reduction): Work {
+function reduceDirectly({ segment: { gradients }, scale, reduceScatter }: SegmentReduction): Work {
   const { buffer: dst, isNew } = gradients.shardedSum();
   return reduceScatter({ dst, accumulate: !isNew, scale });
 }
 
 /** The reduce-scatter adds to the partial gradient; {@link allReducePartial} follows, in this pass or a later one. */
-function reducePartially({ segment: { gradients, unit: { policy } }, scale, reduceScatter }: Reduction): Work {
+function reducePartially({ segment: { gradients, unit: { policy } }, scale, reduceScatter }: SegmentReduction): Work {
   const { buffer: dst, isNew } = gradients.partialSum();
   return reduceScatter({ dst, accumulate: !isNew, scale: policy.replicas === undefined ? scale : undefined });
 }
 
 /** The reduce-scatter writes memory of the compute device; a copy of that is then added to the sharded gradient in host memory. */
-function reduceToHost({ segment: { computeDevice, gradients }, scale, reduceScatter }: Reduction): Work {
+function reduceToHost({ segment: { computeDevice, gradients }, scale, reduceScatter }: SegmentReduction): Work {
   using dst = gradients.allocateShard(computeDevice);
   const work = reduceScatter({ dst, accumulate: false, scale });
   work.wait();
@@ -69,7 +69,9 @@ function reduceToHost({ segment: { computeDevice, gradients }, scale, reduceScat
 }
 
 /** The strategy of a segment: partial with replicas or a hook, else direct or, with an offload policy, offloaded. */
-function strategyOf({ device, computeDevice, unit: { policy, custom } }: FlatSegment): (reduction: Reduction) => Work {
+function strategyOf(
+  { device, computeDevice, unit: { policy, custom } }: FlatSegment,
+): (reduction: SegmentReduction) => Work {
   if (policy.replicas !== undefined || custom.allReduceHook !== undefined) return reducePartially;
   return device === computeDevice ? reduceDirectly : reduceToHost;
 }

@@ -33,7 +33,7 @@ export interface SegmentOptions {
   readonly plan?: SegmentPlan;
   /** Gathers the segment's only parameter in a form of its own. */
   readonly extension?: GatherExtension | undefined;
-  /** What master values are kept in; narrower than float32 for frozen parameters only. @default float32 */
+  /** The dtype of the master values; narrower than float32 for frozen parameters only. @default float32 */
   readonly dtype?: DType;
 }
 

@@ -9,7 +9,7 @@
 import { InternalError, UseAfterDisposeError } from "../errors.ts";
 
 /** The state of a segment's parameters. */
-export type ParameterState =
+export type UnshardState =
   /** No memory but the window, which is there unless the shard is offloaded. `dispose` closes it. */
   | "unopened"
   /** The shard: master weights and window. It stays in the states that follow as well, and only `dispose` frees it. */
@@ -35,8 +35,9 @@ export type ReducedGradientState =
   /** It has no memory: nothing was reduced since gradients were cleared. */
   | "none"
   /**
-   * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads and frees it. A sharded
-   * gradient of earlier reductions may be there, too.
+   * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads it, and then frees it or, if
+   * there is no sharded gradient yet, makes it the sharded gradient. `clearGradient` of the last parameter frees it too, and so do a
+   * failed pass and `resetIterState`. A sharded gradient of earlier reductions may be there beside it.
    */
   | "partial"
   /** The reduce stream writes the sharded gradient. Nobody reads or frees it until the reduction was waited for. */
@@ -52,7 +53,7 @@ export type UnshardedGradientMove = "contribute" | "hand over" | "free";
 export type ReducedGradientMove = "reduce" | "reduce partially" | "all-reduce" | "wait for" | "free";
 
 /** One kind of memory of a segment. */
-export interface MemoryKind<State extends string, Move extends string> {
+export interface StateMachine<State extends string, Move extends string> {
   /** Its name in messages. */
   readonly name: string;
   /** The state that it begins in. */
@@ -63,9 +64,9 @@ export interface MemoryKind<State extends string, Move extends string> {
 
 /** The table of moves. */
 export const SEGMENT_MOVES: {
-  readonly parameters: MemoryKind<ParameterState, ParameterMove>;
-  readonly unshardedGradient: MemoryKind<UnshardedGradientState, UnshardedGradientMove>;
-  readonly reducedGradient: MemoryKind<ReducedGradientState, ReducedGradientMove>;
+  readonly parameters: StateMachine<UnshardState, ParameterMove>;
+  readonly unshardedGradient: StateMachine<UnshardedGradientState, UnshardedGradientMove>;
+  readonly reducedGradient: StateMachine<ReducedGradientState, ReducedGradientMove>;
 } = {
   parameters: {
     name: "parameters",
@@ -104,12 +105,12 @@ export const SEGMENT_MOVES: {
 
 /** The present state of one kind of memory of one segment. */
 export class MemoryState<State extends string, Move extends string> {
-  readonly #kind: MemoryKind<State, Move>;
+  readonly #kind: StateMachine<State, Move>;
   readonly #nameOf: () => string;
   #state: State;
 
   /** @param nameOf gives the present name of the segment */
-  constructor(kind: MemoryKind<State, Move>, nameOf: () => string) {
+  constructor(kind: StateMachine<State, Move>, nameOf: () => string) {
     this.#kind = kind;
     this.#nameOf = nameOf;
     this.#state = kind.first;

@@ -311,7 +311,8 @@ export class FsdpUnit implements GradientReducer {
     this.#inBackward = false;
     const isUsed = this.root?.isUsed(this) === true;
     if (!isUsed) this.#reduceGradients();
-    // For a module that was called twice, the parameters are gathered again; several modules of a unit are near each other.
+    // A unit of one module frees its parameters even if a use is open: the module was called twice, and the second backward gathers
+    // again. A unit of several modules keeps them until its last module is done, which is soon.
     if (!isUsed || this.modules.length === 1) this.reshardAfterPass();
     this.#spans.backward?.end();
   }

@@ -142,7 +142,7 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
     return this.#requireFiles().save(directory, options);
   }
 
-  /** Whether the loss counts all tokens, as that which balances routers does, so that an attention mask must say which are padding. */
+  /** True if the loss counts all tokens, as a loss that balances routers does, so that an attention mask must mark padding. */
   get countsPadding(): boolean {
     return false;
   }

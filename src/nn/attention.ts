@@ -25,9 +25,9 @@ export interface LayerContext extends RandomContext {
   /** int32 [batch, seq]. @default one after the other, from the number of tokens in the cache on, or from 0 in each document */
   readonly positionIds?: Tensor | undefined;
   /**
-   * Where documents begin that lie one behind the other in a row: int32 [batch, seq], for each token the place in its row of its
-   * document's first token, so numbers that never fall along a row. Tokens hear those of their own document alone; no layer passes
-   * anything from a document to the next. @default each row is one document
+   * Starts of the documents that follow each other in a row: int32 [batch, seq], for each token the place in its row of its
+   * document's first token, so numbers that never fall along a row. Tokens attend to tokens of their own document only; no layer
+   * passes anything from a document to the next. @default each row is one document
    */
   readonly documentStarts?: Tensor | undefined;
   /** The tokens before these, which are added to it. @default there are none, and none are kept */
@@ -136,7 +136,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()), context);
   }
 
-  /** What it was made of. */
+  /** The options that it was made with. */
   get options(): SelfAttentionOptions {
     return this.#options;
   }

@@ -1,5 +1,5 @@
 /**
- * What a model keeps of the tokens that it has seen, so that a text is continued at the cost of its new tokens alone
+ * The states that a model keeps of the tokens that it has seen, so that a text is continued at the cost of its new tokens alone
  * (`past_key_values` of transformers).
  *
  * A layer that looks back has a {@link CacheSlot} for the state that it needs: keys and values, a window of them, a recurrent
@@ -210,7 +210,7 @@ export class RecurrentState implements Disposable {
   }
 
   /**
-   * What the layer knows of the tokens in the cache, to be written over with what it knows after the next ones.
+   * The layer's state after the tokens in the cache, to be overwritten with the state after the next tokens.
    *
    * @param like a tensor of these tokens, [batch, seq, ..]
    * @throws {ArgumentError} if it is recorded for a backward

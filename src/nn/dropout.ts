@@ -10,7 +10,7 @@
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import { type DropoutAttrs, dropoutOp, requireProbability, type SampleStream } from "../ops/dropout.ts";
+import { type DropoutAttrs, dropoutOp, type RandomStream, requireProbability } from "../ops/dropout.ts";
 import { checkSeed, keyOf, type RandomSource } from "../random.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { track } from "../tensor/scope.ts";
@@ -29,7 +29,7 @@ export interface RandomContext {
  * @param purpose distinguishes the streams of one layer
  * @throws {ArgumentError} if the call was not given the numbers of its samples
  */
-export function streamOf(layer: Module, purpose: string, context: RandomContext | undefined): SampleStream {
+export function streamOf(layer: Module, purpose: string, context: RandomContext | undefined): RandomStream {
   const { fqn = "" } = layer;
   const random = context?.random;
   if (random === undefined) {
@@ -46,7 +46,7 @@ export function streamOf(layer: Module, purpose: string, context: RandomContext 
 export function sampleUniform(
   device: Device,
   shape: readonly [batch: number, rows: number, cols: number],
-  stream: SampleStream,
+  stream: RandomStream,
   [low, high]: readonly [low: number, high: number],
 ): Tensor {
   const [batch, rows, cols] = shape;

@@ -24,7 +24,7 @@ export interface LinearOptions {
   readonly init?: Init;
 }
 
-/** What is done at the ends of a layer of whose weight each rank has a part. */
+/** The steps at the ends of a layer whose weight is divided among ranks. */
 export interface LinearEnds {
   /** Makes of the input what the layer computes with. @default the input itself */
   readonly enter?: (x: Tensor) => Tensor;
@@ -38,7 +38,7 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   readonly weight: Parameter;
   /** [outFeatures], if there is one. */
   readonly bias: Parameter | undefined;
-  /** How the weight lies. */
+  /** The layout of the weight in memory. */
   readonly layout: WeightLayout;
   #ends: LinearEnds = {};
 

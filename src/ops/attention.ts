@@ -29,12 +29,13 @@ export interface AttentionAttrs {
   /** Number of keys that a query of a causal attention sees, up to its own. @default all */
   readonly window?: number | undefined;
   /**
-   * Whether an input behind the key mask says where documents begin.
+   * True if an input after the key mask gives the starts of documents.
    * @default false
    */
   readonly documents?: boolean | undefined;
   /**
-   * Whether the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is zero.
+   * True if the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is
+   * zero.
    * @default false
    */
   readonly sinks?: boolean | undefined;
@@ -64,7 +65,7 @@ function common(
   return { dtype: q.dtype, ...options, ...dropout, ...sizes, ...pointers };
 }
 
-/** Which of the inputs are the key mask, the beginnings of documents and the sinks. */
+/** The places of the key mask, the starts of documents and the sinks among the inputs. */
 function optionalInputs(inputs: number, { documents = false, sinks = false }: AttentionAttrs) {
   const others = Number(documents) + Number(sinks);
   return {

@@ -14,7 +14,7 @@ import { floatInput } from "./check.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 
 /** Source of random numbers of samples: the same for a sample in any batch. */
-export interface SampleStream {
+export interface RandomStream {
   /** The stream's key, from `keyOf`. */
   readonly key: number;
   /** Number of the batch's first sample; the others are consecutive. */
@@ -22,7 +22,7 @@ export interface SampleStream {
 }
 
 /** Probability and random numbers of a dropout. */
-export interface DropoutAttrs extends SampleStream {
+export interface DropoutAttrs extends RandomStream {
   /** Probability that an element becomes zero; the others are divided by `1 - p`. */
   readonly p: number;
 }

@@ -1,5 +1,6 @@
 /**
- * Gradient norms and clipping, all on the device: the host waits for nothing unless it reads the norm.
+ * Gradient norms and clipping, all on the device. The host waits if it reads the norm, or takes a second norm of other gradients before
+ * the next backward: the word of the first one is needed again.
  *
  * Note [Gate]: the gate is an int32 in device memory, as `found_inf` is for PyTorch's fused optimizers. If it is not 0, the kernel of
  * an update changes nothing. So a step can be skipped without the host waiting for the device:
@@ -156,7 +157,8 @@ function copyOf(tensor: Tensor, device: Device): Tensor {
 /**
  * The gate of an update: see Note [Gate].
  *
- * @returns the gate's address; undefined if there is none; `closed` if it was set, and the word has been used again for other parameters
+ * @returns the gate's address; undefined if there is none; `closed` if the gate of these parameters was set, and a later norm
+ * of others has taken its word: the update is skipped on the host then
  */
 export function gateOf(parameters: readonly Parameter[]): DevicePtr | "closed" | undefined {
   const { status } = deviceOf(parameters);

@@ -1,7 +1,8 @@
 /**
- * Norms of all gradients together, over all ranks, with one all-reduce for each group of ranks. A norm has the same bits for any number
- * of ranks: each block of 64 elements is summed in float64 in a fixed order, the sums of blocks are added exactly, as integers, and a
- * largest value needs no rounding.
+ * Norms of all gradients together, over all ranks, with one all-reduce for each group of ranks. Each block of 64 elements is summed in
+ * float64 in a fixed order, and the sums of blocks are added exactly, as integers. A largest value needs no rounding. So a norm has the
+ * same bits for any number of ranks, as long as no cut between ranks divides a block: the cuts of flat segments never do, the cut of a
+ * parameter along a dim may.
  *
  * @module
  */

@@ -52,7 +52,7 @@ export function scheduleFactor(schedule: Schedule | ScheduleFunction, math: Port
   );
 }
 
-/** How a schedule begins and ends. */
+/** Options of a schedule's beginning and end. */
 export interface ScheduleOptions {
   /** Steps in which the factor grows to 1; the last of them has the factor 1. With 0, the first step has it. @default 0 */
   readonly warmupSteps?: number;

@@ -52,17 +52,17 @@ export class StateMemory {
     }
   }
 
-  /** Whether it rests in a pool, so that an update needs memory of the device for it. */
+  /** True if it rests in a pool, so that an update needs memory of the device for it. */
   get isPooled(): boolean {
     return !(this.#resting instanceof Buffer);
   }
 
-  /** What its memory belongs to between updates. */
+  /** The owner of its memory between updates. */
   get holder(): MemoryPlace["device"] {
     return this.#resting instanceof Buffer ? this.#resting.device : this.#resting.pool;
   }
 
-  /** Where the state's elements lie between updates, from `element` on. */
+  /** The place of the state's elements between updates, from `element` on. */
   placeOf(element: number): MemoryPlace {
     if (this.#isReleased) {
       throw new UseAfterDisposeError(`Cannot use '${this.#owner}' after its optimizer was disposed`);

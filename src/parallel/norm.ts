@@ -9,7 +9,7 @@ import type { NormReducer } from "../tensor/norm_reducer.ts";
 /** One reducer a group: norms are summed once for each. */
 const REDUCERS: WeakMap<ProcessGroup, NormReducer> = new WeakMap();
 
-/** What adds parts of norms over a group. */
+/** The reducer that adds parts of norms over a group. */
 export function normReducerOf(group: ProcessGroup): NormReducer {
   const reducer = REDUCERS.get(group) ?? {
     allReduce: (ptr, n, dtype, op) => group.allReduce(ptr, n, dtype, { op, unit: "gradient norm" }).wait(),

@@ -1,5 +1,5 @@
 /**
- * Where the parts of a model are: told by its family, else found by the names of classes.
+ * Finds the parts of a model: by its family, else by the names of classes.
  *
  * @module
  */
@@ -7,10 +7,10 @@ import { CausalLm, type ModelParts } from "../models/causal_lm.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { Module } from "../nn/module.ts";
 
-/** Classes of transformer blocks, where no family tells them. */
+/** Names of transformer blocks' classes, for models of no known family. */
 const BLOCK_CLASS = /(?:Layer|Block)$/;
 
-/** Name of a module's class: Hugging Face's where the model's family tells it. */
+/** Name of a module's class: Hugging Face's where the model's family gives one. */
 export function classNameOf(model: Module, module: Module): string {
   const told = model instanceof CausalLm ? model.classNames.get(module.constructor) : undefined;
   return told ?? module.constructor.name;
@@ -22,7 +22,7 @@ export function classNamesIn(model: Module): readonly string[] {
   return [...new Set(below.map(([, module]) => classNameOf(model, module)))];
 }
 
-/** The transformer blocks of a model, in their order; a block inside another one is a part of that. */
+/** The transformer blocks of a model, in their order; a block inside another block is a part of the outer block. */
 export function blocksOf(model: Module): readonly Module[] {
   if (model instanceof CausalLm) return model.layers;
   const blocks: Module[] = [];

@@ -1,5 +1,5 @@
 /**
- * What a user may say about which modules become units, and the units that a model has by it. Nothing is sharded here.
+ * The plans by which a user chooses the modules that become units, and the units of a model by a plan. Nothing is sharded here.
  *
  * @module
  */
@@ -11,62 +11,62 @@ import type { Module } from "../nn/module.ts";
 import { blocksOf, childrenOf, classNameOf, classNamesIn, partsOf, postOrder } from "./anatomy.ts";
 import { mergeTied } from "./tied.ts";
 
-/** What a manual plan says of a module, in Hugging Face's words. */
+/** The options of a module in a manual plan, in Hugging Face's words. */
 export const UNIT_OPTIONS = ["free_full_weight", "keep_full_weight", "cpu_offload", "mixed_precision"] as const;
 
 /**
- * One of {@link UNIT_OPTIONS}: whole parameters are freed after the forward, or kept for the backward; shards and gradients are kept
- * in host memory; the unit is computed in bfloat16.
+ * One of {@link UNIT_OPTIONS}: unsharded parameters are freed after the forward, or kept for the backward; shards and gradients are
+ * kept in host memory; the unit is computed in bfloat16.
  */
 export type UnitOption = typeof UNIT_OPTIONS[number];
 
 /** Embeddings, every block, and final norm with head are units. The last is kept from forward to backward, as it is needed at once. */
 export interface AutoPlan {
-  /** Which plan it is. */
+  /** The kind of plan. */
   readonly mode: "auto";
-  /** What holds for all units. */
+  /** Options for all units. */
   readonly options?: readonly ("cpu_offload" | "mixed_precision")[] | undefined;
 }
 
 /** Modules that are units, by FQN, in which `*` stands for one name: `model.layers.*`. */
 export interface ManualPlan {
-  /** Which plan it is. */
+  /** The kind of plan. */
   readonly mode: "manual";
-  /** What holds for each; whole parameters are freed where neither is said. */
+  /** Options for each module; unsharded parameters are freed after the forward where none is given. */
   readonly modules: Readonly<Record<string, readonly UnitOption[]>>;
 }
 
 /** Modules of these classes are units (PyTorch's `transformer_auto_wrap_policy`). */
 export interface TransformerPlan {
-  /** Which plan it is. */
+  /** The kind of plan. */
   readonly mode: "transformer";
-  /** Class names, Hugging Face's for its models. @default that of the model's blocks */
+  /** Class names, Hugging Face's for its models. @default the class of the model's blocks */
   readonly classes?: readonly string[] | undefined;
 }
 
-/** Modules are units that have so many parameters in no other unit (PyTorch's `size_based_auto_wrap_policy`). */
+/** Modules with at least `minNumParams` parameters outside of other units are units (PyTorch's `size_based_auto_wrap_policy`). */
 export interface SizePlan {
-  /** Which plan it is. */
+  /** The kind of plan. */
   readonly mode: "size";
   /** Least number of parameters of a unit. */
   readonly minNumParams: number;
 }
 
-/** The whole model is one unit. */
+/** The full model is one unit. */
 export interface NoPlan {
-  /** Which plan it is. */
+  /** The kind of plan. */
   readonly mode: "none";
 }
 
 /** Modules that a function names are units (PyTorch's `lambda_auto_wrap_policy`). */
 export interface LambdaPlan {
-  /** Which plan it is. */
+  /** The kind of plan. */
   readonly mode: "lambda";
-  /** Whether a module is a unit; every rank must answer alike. */
+  /** True if a module is a unit; must give the same answer on every rank. */
   readonly isUnit: (name: string, module: Module) => boolean;
 }
 
-/** Which modules become units; what no unit holds belongs to the root. */
+/** The modules that become units; parameters outside of all units belong to the root. */
 export type FsdpPlan =
   | "auto"
   | "transformer"
@@ -100,7 +100,7 @@ export const fsdpPlanSchema: z.ZodType<FilePlan> = z.union([
 export interface PlannedUnit {
   /** The unit's modules by FQN; several are gathered and freed together. */
   readonly modules: ReadonlyMap<string, Module>;
-  /** Whether whole parameters are freed after the forward; undefined: as it is decided for all units. */
+  /** True if unsharded parameters are freed after the forward; undefined: as for all units. */
   readonly free: boolean | undefined;
   readonly cpuOffload: boolean;
   readonly mixedPrecision: boolean;
@@ -109,13 +109,13 @@ export interface PlannedUnit {
 /** The units of a model, inner ones first, without the root. */
 export interface ResolvedPlan {
   readonly units: readonly PlannedUnit[];
-  /** What holds for the root. */
+  /** Options for the root. */
   readonly root: Pick<PlannedUnit, "cpuOffload" | "mixedPrecision">;
-  /** What a user should know: which units were made one, because they share weights. */
+  /** Remarks for the user: the units that were merged because they share weights. */
   readonly notes: readonly string[];
 }
 
-/** What is said of a unit whose plan says nothing of it. */
+/** The options of a unit for which the plan gives none. */
 const AS_ALL = { free: undefined, cpuOffload: false, mixedPrecision: false } as const;
 
 /**
@@ -187,10 +187,10 @@ function modulesOfClasses(
   return [...named.values()].filter((module) => classes.includes(classNameOf(model, module)));
 }
 
-/** Modules with so many parameters that are in no module below which is chosen. */
+/** Modules with enough parameters outside of the chosen modules below them. */
 function largeModules(model: Module, minNumParams: number): readonly Module[] {
   const chosen: Module[] = [];
-  /** Gives the parameters that a chosen module holds, of those of `module`. */
+  /** Gives the number of parameters of `module` that chosen modules hold. */
   const visit = (module: Module, isRoot: boolean): number => {
     const numel = [...module.parameters()].reduce((sum, parameter) => sum + parameter.numel, 0);
     if (numel < minNumParams) return 0;

@@ -17,27 +17,27 @@ import { type FsdpPlan, type PlannedUnit, resolvePlan } from "./plan.ts";
 /** Options of {@link shardModel}: a plan, and what holds for all units where the plan says nothing else. */
 export interface ShardModelOptions
   extends Pick<FullyShardOptions, "mesh" | "reshardAfterForward" | "precision" | "backwardPrefetch" | "offloadPolicy"> {
-  /** Which modules become units. */
+  /** The modules that become units. */
   readonly fsdpPlan: FsdpPlan;
-  /** Whether each unit of the plan is gathered while the one before computes its forward. @default false */
+  /** True if each unit of the plan is all-gathered while the unit before computes its forward. @default false */
   readonly forwardPrefetch?: boolean;
-  /** Takes what a user should know, e.g. which units share weights and were made one. */
+  /** Receives remarks for the user, e.g. which units were merged because they share weights. */
   readonly note?: ((text: string) => void) | undefined;
 }
 
-/** What "mixed_precision" stands for in a plan, as in Hugging Face's. */
+/** The dtypes of "mixed_precision" in a plan, as in Hugging Face's. */
 const MIXED = { paramDtype: bfloat16, reduceDtype: float32 } as const;
 
-/** How a model was sharded, for those who would do it again. */
+/** The way in which a model was sharded, for callers that shard it again. */
 interface Sharding {
-  /** What {@link shardModel} was told. */
+  /** The options that {@link shardModel} received. */
   readonly options: Omit<ShardModelOptions, "note">;
-  /** Whether each parameter was trainable then: those that are lie together. */
+  /** The `requiresGrad` of each parameter at that time: parameters that require gradients lie together. */
   readonly requiresGrad: readonly boolean[];
 }
 const SHARDED: WeakMap<Module, Sharding> = new WeakMap();
 
-/** How {@link shardModel} sharded a model; undefined if another call did. */
+/** The way in which {@link shardModel} sharded a model; undefined if another call sharded it. */
 export function shardingOf(model: Module): Sharding | undefined {
   return SHARDED.get(model);
 }
@@ -103,7 +103,7 @@ export function shardModel(model: Module, options: ShardModelOptions): FullyShar
   }
 }
 
-/** What `fullyShard` is told of a unit. */
+/** The options of `fullyShard` for a unit. */
 function unitOptions(
   { free, cpuOffload, mixedPrecision }: Omit<PlannedUnit, "modules">,
   { mesh, reshardAfterForward, precision, backwardPrefetch = false, offloadPolicy }: ShardModelOptions,

@@ -23,7 +23,7 @@ export function mergeTied(
   let units = planned;
   const notes: string[] = [];
   for (const [parameter, uses] of usesOf(model, planned)) {
-    // Units change as they are merged: those of now are looked up by their modules.
+    // Units change as they are merged: the present units are looked up by their modules.
     const now = uses.map(({ unit, owner }) => ({
       owner,
       unit: unit === undefined ? units.find((one) => holds(one, owner)) : units.find((one) => includes(one, unit)),
@@ -78,7 +78,7 @@ function holds(unit: PlannedUnit, module: Module): boolean {
   return [...unit.modules.values()].includes(module);
 }
 
-/** Whether a unit has all modules of another one. */
+/** True if a unit has all modules of another unit. */
 function includes(unit: PlannedUnit, other: PlannedUnit): boolean {
   return [...other.modules.values()].every((module) => holds(unit, module));
 }

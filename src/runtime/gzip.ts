@@ -13,12 +13,12 @@ import { openReadable } from "./files.ts";
 /** The first bytes of what gzip has written. */
 const MAGIC = [0x1f, 0x8b];
 
-/** Whether bytes begin as gzip's do. */
+/** True if bytes begin with gzip's magic number. */
 export function isGzip(head: Uint8Array): boolean {
   return MAGIC.every((byte, i) => head[i] === byte);
 }
 
-/** Whether a file begins as gzip's do. @throws {FileError} if it cannot be read */
+/** True if a file begins with gzip's magic number. @throws {FileError} if it cannot be read */
 export function isGzipFile(file: string): boolean {
   using reader = openReadable(file);
   const head = new Uint8Array(Math.min(MAGIC.length, reader.byteLength));

@@ -11,7 +11,7 @@ import { numelOf, type Shape } from "../shape.ts";
 import type { NormReducer } from "./norm_reducer.ts";
 import type { Box, ShardLayout } from "./shard_layout.ts";
 
-/** How a dim is cut over an axis. */
+/** The way in which a dim is cut over an axis. */
 export interface CutRule {
   /** The dim, counted from 0. */
   readonly dim: number;
@@ -29,7 +29,7 @@ export interface PlacementAxis {
   readonly name: string;
   /** This rank's place. */
   readonly rank: number;
-  /** How many ranks there are. */
+  /** The number of ranks. */
   readonly size: number;
   /** Ranks in the first group. */
   readonly worldRanks: readonly number[];
@@ -49,7 +49,7 @@ interface DimRange {
   readonly length: number;
 }
 
-/** What a rank gets of `length` indices that are cut into chunks for `size` ranks; nothing where there are fewer chunks. */
+/** The range that a rank gets of `length` indices that are cut into chunks for `size` ranks; empty where there are fewer chunks. */
 export function chunkRange(length: number, rank: number, size: number): DimRange {
   const chunk = Math.ceil(length / size);
   const begin = Math.min(length, rank * chunk);

@@ -1,5 +1,5 @@
 /**
- * What combines the parts of a norm that other ranks hold. It belongs to how a parameter lies on the ranks, and not to a group: the
+ * Combines the parts of a norm that other ranks hold. A reducer belongs to a parameter's layout over the ranks, not to a group: the
  * parts of one that is cut over an axis are added over that axis too, and a copy that each rank of the axis has is not.
  *
  * @module

@@ -190,7 +190,7 @@ export class Parameter extends Tensor {
     this.requiresGrad = this.#requiresGrad;
   }
 
-  /** How the global tensor is cut into parts of which this rank has one; empty where each rank has the whole. */
+  /** The cuts of the global tensor into parts, of which this rank has one; empty where each rank has the full tensor. */
   get placements(): readonly Placement[] {
     return this.#placements;
   }
@@ -200,7 +200,7 @@ export class Parameter extends Tensor {
     return largestPart(this.globalShape, this.#placements);
   }
 
-  /** What a layout of this rank's part is of the global tensor. */
+  /** The layout in the global tensor for a layout in this rank's part. */
   globalLayout(layout: ShardLayout): ShardLayout {
     return globalLayout(this.globalShape, this.#placements, layout);
   }

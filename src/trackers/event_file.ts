@@ -4,9 +4,9 @@
  *
  * @module
  */
-import { double, type Field, float, integer, message, string } from "./protobuf.ts";
+import { double, float, integer, message, string, type WireField } from "./protobuf.ts";
 
-/** CRC-32C, whose polynomial is not that of zlib's CRC-32, of each byte. Made when it is first needed. */
+/** CRC-32C, whose polynomial differs from zlib's CRC-32, of each byte. Made when it is first needed. */
 let table: Uint32Array | undefined;
 
 function crcTable(): Uint32Array {
@@ -30,7 +30,7 @@ function maskedCrc(bytes: Uint8Array): number {
 }
 
 /** A record: length, its checksum, the bytes, their checksum. */
-function record(fields: readonly Field[]): Uint8Array {
+function record(fields: readonly WireField[]): Uint8Array {
   const data = Uint8Array.from(fields.flat());
   const bytes = new Uint8Array(16 + data.byteLength);
   const view = new DataView(bytes.buffer);
@@ -42,7 +42,7 @@ function record(fields: readonly Field[]): Uint8Array {
 }
 
 /** Fields that begin every event. @param seconds since the epoch */
-function head(seconds: number, step: number): Field[] {
+function head(seconds: number, step: number): WireField[] {
   return [double(1, seconds), integer(2, step)];
 }
 

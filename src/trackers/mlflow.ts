@@ -17,7 +17,7 @@ const PARAM_LENGTH = 6000;
 /** The most numbers that wait for the server; the oldest are dropped then. */
 const QUEUE_METRICS = 100_000;
 
-/** How long the client waits. */
+/** The client's waiting times. */
 export interface MlflowTimes {
   /** For one answer. */
   readonly answerMs: number;
@@ -36,7 +36,7 @@ interface Metric {
   readonly step: number;
 }
 
-/** Where the server is, and who asks. */
+/** The server's address, and the identity of the client. */
 interface Server {
   readonly url: URL;
   readonly experiment: string;

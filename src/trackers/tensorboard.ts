@@ -52,5 +52,5 @@ export function tensorBoard(run: TrackedRun, folder: string): Tracker {
   };
 }
 
-/** What a warning of a tracker ends with. */
+/** The end of a tracker's warning. */
 export const METRICS_GO_ON = "Training goes on, and 'metrics.jsonl' has all numbers";

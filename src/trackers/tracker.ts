@@ -16,7 +16,7 @@ export interface Tracker {
   finish(outcome: "finished" | "failed"): Promise<void>;
 }
 
-/** What a tracker is told at its start. */
+/** The facts that a tracker receives at its start. */
 export interface TrackedRun {
   /** The run's folder. */
   readonly folder: string;
@@ -26,7 +26,7 @@ export interface TrackedRun {
   readonly step: number;
   /** The configuration, as text by key. */
   readonly settings: Readonly<Record<string, string>>;
-  /** Takes a line for the log: what is wrong with the tracker. */
+  /** Takes a line for the log: the tracker's problem. */
   readonly warn: (message: string) => void;
 }
 

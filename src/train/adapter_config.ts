@@ -12,7 +12,7 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { path } from "./config_values.ts";
 
 /**
- * Which adapter is trained, if one is.
+ * The adapter that is trained, if any.
  *
  * @internal
  */
@@ -58,12 +58,12 @@ export const adapterSection: Section<AdapterConfig> = section(
       }),
     useRslora: z.boolean().default(false).describe("With loraR: multiply by alpha / √r instead"),
     frozenDtype: z.enum(["file", "float32", "bfloat16", "float16"]).default("file").describe(
-      "What frozen weights are kept in where they are sharded: the dtype of their file, or one for all",
+      "Dtype of frozen weights where they are sharded: the dtype of their file, or one for all",
     ).meta({ otherNames: ["base-dtype"] }),
   }),
 );
 
-/** What is no end of a name: a regular expression. */
+/** Characters that make a value a regular expression, not the end of a name. */
 const IS_PATTERN = /[\\*+?()[\]{}|^$]/;
 
 /** The names in one value: those between its commas, unless it is a regular expression. */
@@ -131,7 +131,7 @@ export function adapt(model: CausalLm, config: AdapterConfig, baseModel: string 
   if (options !== undefined) addLora(model, options).baseModel = baseModel;
 }
 
-/** What the product of each adapter is multiplied by: one number, or one for each layer where they differ; nothing without adapters. */
+/** The factor of each adapter's product: one number, or one for each layer where they differ; nothing without adapters. */
 export function adapterScales(model: CausalLm): { readonly loraScale?: number | string } {
   const scales = Array.from(loraOf(model)?.layers ?? [], ([name, { factors: { scale } }]) => ({ name, scale }));
   const [first] = scales;
@@ -153,7 +153,7 @@ export function requireSameScales(model: CausalLm, saved: Readonly<Record<string
   throw new ConfigError([{ path: "loraAlpha", expected, got: String(loraScale) }]);
 }
 
-/** Whether a model's weights stay, and only an adapter is trained. */
+/** True if a model's weights stay unchanged, and only an adapter is trained. */
 export function hasAdapter(model: CausalLm): boolean {
   return loraOf(model) !== undefined;
 }

@@ -9,7 +9,7 @@ import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 
-/** What ranks that differ on an axis read: other samples, other positions of the same samples, or the same. */
+/** The data of ranks that differ on an axis: other samples, other positions of the same samples, or the same data. */
 type AxisData = "samples" | "positions" | "the same";
 
 /** Names of axes; PyTorch's and torchtitan's are known beside the library's own. */
@@ -25,11 +25,11 @@ const AXES: Readonly<Record<string, AxisData>> = {
   tp: "the same",
 };
 
-/** A rank's place among those that read other samples. */
+/** A rank's place among the ranks that read different samples. */
 export interface SamplePart {
   /** This rank's place. */
   readonly rank: number;
-  /** How many places there are. */
+  /** The number of ranks that read different samples. */
   readonly size: number;
 }
 

@@ -192,8 +192,8 @@ export function forward(model: CausalLm, microBatch: MicroBatch, device: Device)
 }
 
 /**
- * Which tokens of a micro-batch are no padding, [batch, seq], for a model whose loss counts all tokens. Others need none: padding lies
- * behind the tokens, which therefore do not see it, and it has no labels.
+ * The mask of a micro-batch's tokens that are not padding, [batch, seq], for a model whose loss counts all tokens. Other models
+ * need no mask: padding follows the tokens, which therefore do not attend to it, and it has no labels.
  */
 export function maskOf(
   { countsPadding }: CausalLm,

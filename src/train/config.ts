@@ -152,7 +152,7 @@ export const dataSection: Section<DataConfig> = section(
       otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
     }),
     packing: z.enum(PACKINGS).default("wrapped").describe(
-      "How documents become samples: wrapped: one stream, cut anywhere; bfd: several in a sample, which do not see each other, long ones " +
+      "Samples of documents: wrapped: one stream, cut anywhere; bfd: several in a sample, which do not see each other, long ones " +
         "cut off; bfd-split: likewise, long ones in several samples; none: one in a sample, cut off",
     ).meta({ otherNames: ["packing-strategy", "sample-packing", "neat-packing", "group-texts"] }),
     cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
@@ -160,7 +160,7 @@ export const dataSection: Section<DataConfig> = section(
       otherNames: ["chat-template-path", "template"],
     }),
     lossOn: z.enum(LOSS_PARTS).optional().describe(
-      "What of chats is trained on (default: the assistant's turns; with prompt and completion, the completion)",
+      "Part of chats that is trained on (default: the assistant's turns; with prompt and completion, the completion)",
     ).meta({ otherNames: ["assistant-only-loss", "completion-only-loss", "train-on-inputs", "roles-to-train"] }),
     skipBadRows: z.boolean().default(false).describe(
       "Leave out rows of chats that do not fit, and say how many; the first one ends the run otherwise",

@@ -1,6 +1,6 @@
 /**
- * How the data of a run becomes tokens: text as one stream, chats and prompts as samples. Who does it and who waits is in
- * `text_data.ts`.
+ * Turns the data of a training into tokens: text as one stream, chats and prompts as samples. The choice of the ranks that do it,
+ * and of the ranks that wait, is in `text_data.ts`.
  *
  * @module
  */
@@ -40,7 +40,7 @@ export interface PreparedCache {
   open(): PreparedData;
 }
 
-/** What a loader reads, and what was made of rows, where there were any. */
+/** The tokens or samples that a loader reads, and a summary of the rows, if there were any. */
 export interface PreparedData {
   readonly tokens: TokenStream | SampleStream;
   readonly summary?: SampleSummary | undefined;
@@ -102,7 +102,7 @@ export function describeSamples({ samples, tokens, targets }: SampleSummary, seq
   return `${each}, ${tokens} in all, ${targets} of them (${share} %) trained on`;
 }
 
-/** What was lost of rows, a line each: rows that were skipped, and the ends of samples that were cut off. */
+/** Describes losses of rows, a line each: rows that were skipped, and the ends of samples that were cut off. */
 export function lossesOf({ samples, cutSamples, skipped, firstSkipped }: SampleSummary): readonly string[] {
   const lines: string[] = [];
   if (skipped > 0) lines.push(`Skipped ${countOf(skipped, "row")} that did not fit: ${firstSkipped.join("; ")}`);

@@ -1,5 +1,5 @@
 /**
- * What a model's parameters are kept in where they are frozen: the dtypes of the files that their values come from.
+ * Finds the dtypes that a model's frozen parameters are kept in: the dtypes of the files that their values come from.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What is written of a trained model: its adapter where it has one, else all of it.
+ * Writes a trained model: its adapter where it has one, else all of it.
  *
  * @module
  */

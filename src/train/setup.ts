@@ -209,7 +209,7 @@ export async function planModel(
   });
 }
 
-/** What a step needs of a rank's device and of the host memory beside it, which has the same size. */
+/** The memory that a step needs on a rank's device and in the host memory beside it, which has the same size. */
 function needsOf({ highest, peakBytes, terms, offloaded }: StepEstimate, device: Device): readonly MemoryNeed[] {
   const { capacity } = device.allocator.stats;
   return [

@@ -1,5 +1,5 @@
 /**
- * What is said of a step that does not fit the memory of some rank: how much it needs, what for, and what would be enough.
+ * Describes a step that does not fit the memory of some rank: how much it needs, for which purposes, and which settings are enough.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { MemoryTerms } from "../device/allocator.ts";
 import { OutOfMemoryError } from "../errors.ts";
 import { countOf, formatBytes } from "../words.ts";
 
-/** What a step needs of a memory. */
+/** The memory that a step needs. */
 export interface MemoryNeed {
   /** The memory's name. */
   readonly where: string;
@@ -17,7 +17,7 @@ export interface MemoryNeed {
   readonly bytes: number;
   /** Bytes in use at once. */
   readonly peakBytes: number;
-  /** What the peak is made of. */
+  /** The terms that the peak is the sum of. */
   readonly terms: MemoryTerms;
   /** Bytes that there are. */
   readonly capacity: number;
@@ -49,16 +49,16 @@ export interface Misfit {
   readonly shortage: Shortage;
   readonly numParameters: number;
   readonly worldSize: number;
-  /** Samples that a rank computes in a step, in so many parts. */
+  /** Samples that a rank computes in a step, in {@link microBatches} parts. */
   readonly samples: number;
   readonly microBatches: number;
-  /** Why more ranks do not help, or how many would be enough. */
+  /** The number of ranks that would be enough, or the reason that more ranks do not help. */
   readonly ranks: string;
-  /** Bytes that the shortage's memory must have where a rank computes in so many parts. */
+  /** Bytes that the shortage's memory must have where a rank computes in a number of parts. */
   readonly bytesIn: (microBatches: number) => Promise<number>;
 }
 
-/** The error of a step that does not fit, whose text is that of the shortage whichever rank makes it. */
+/** The error of a step that does not fit, whose text describes the shortage, the same on every rank. */
 export async function shortageError(misfit: Misfit): Promise<OutOfMemoryError> {
   const { shortage: { where, bytes, peakBytes, terms, capacity }, numParameters, worldSize, ranks } = misfit;
   const most = Object.entries(terms).filter(([, part]) => part > 0).sort(([, a], [, b]) => b - a)
@@ -69,7 +69,9 @@ export async function shortageError(misfit: Misfit): Promise<OutOfMemoryError> {
   return new OutOfMemoryError(where, bytes, 0, capacity, detail);
 }
 
-/** The fewest parts of a rank's share that fit, or what the smallest needs; nothing where it is computed sample by sample already. */
+/**
+ * The fewest micro-batches that fit, or the bytes that single samples need; nothing where a rank computes sample by sample already.
+ */
 async function adviseParts({ samples, microBatches, shortage, bytesIn }: Misfit): Promise<string> {
   const parts = Array.from({ length: samples }, (_, i) => i + 1).filter((n) => n > microBatches && samples % n === 0);
   const last = parts.at(-1);

@@ -45,10 +45,13 @@ export interface TextDataOptions {
   /** The token that ends documents, for a tokenizer of files. @default the one that the files name */
   readonly eosToken?: string | undefined;
   /**
-   * How documents become samples, by TRL's names: `wrapped`, one stream that is cut anywhere, whose tokens see the documents before
-   * their own in the sample; `bfd`, several in a sample, which do not see each other, and long ones are cut off; `bfd-split`, likewise,
-   * but long ones go into several samples; `none`, one in a sample, cut off. Chats and prompts are never cut into a stream: `wrapped`
-   * counts as `none` for them. @default wrapped
+   * The way in which documents become samples, by TRL's names:
+   * - `wrapped`: one stream that is cut anywhere, whose tokens see the documents before their own in the sample;
+   * - `bfd`: several documents in a sample, which do not see each other; long documents are cut off;
+   * - `bfd-split`: the same, but long documents are divided over several samples;
+   * - `none`: one document in a sample, cut off.
+   *
+   * Chats and prompts are never cut into a stream: `wrapped` counts as `none` for them. @default wrapped
    */
   readonly packing?: Packing;
   /** Key of a .jsonl line that holds its text. @default text */
@@ -77,7 +80,7 @@ export interface TextDataOptions {
 /** Largest number of tokens for the beginning of a text. */
 const BEGINNING_TOKENS = 16;
 
-/** What a {@link TextData} of chats or prompts has besides. */
+/** The further members of a {@link TextData} of chats or prompts. */
 interface RowParts {
   readonly summary?: SampleSummary | undefined;
   readonly chatTemplate?: string | undefined;

@@ -88,7 +88,16 @@ describe("units of fullyShard()", () => {
     assert.deepEqual(block?.dtypes, { ...wide, storage: "float16", compute: "float16", reduce: "bfloat16" });
     assert.deepEqual([root?.name, block?.name], ["Stack", "layers.0"]);
     const [numel, padding, bytesPerRank] = [WIDTH * WIDTH + WIDTH, 48 + 44, 4 * 512];
-    const sizes = { name: "Stack", depth: 0, numParameters: 2, numel, padding, world: 1, replicas: 1, bytesPerRank };
+    const sizes = {
+      name: "Stack",
+      depth: 0,
+      numParameters: 2,
+      numel,
+      padding,
+      worldSize: 1,
+      replicas: 1,
+      bytesPerRank,
+    };
     assert.deepEqual(root, { ...sizes, dtypes: wide, reshardAfterForward: false });
   });
 

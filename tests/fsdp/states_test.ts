@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { fullyShard, type FullyShardedModule, scope } from "../../mod.ts";
 import { UseAfterDisposeError } from "../../doors/errors.ts";
 import { initializeParameters, Linear } from "../../doors/nn.ts";
-import { type MemoryKind, MemoryState, SEGMENT_MOVES } from "../../src/fsdp/states.ts";
+import { MemoryState, SEGMENT_MOVES, type StateMachine } from "../../src/fsdp/states.ts";
 import { messageOf } from "../support/message.ts";
 import { input } from "./modules.ts";
 import { openRank } from "./run.ts";
@@ -13,7 +13,7 @@ import type { Rank } from "./scenarios.ts";
 const WIDTH = 8;
 
 /** The moves that are not refused, from every state that moves lead to from the first one: `state: move -> next state`. */
-function walk<State extends string, Move extends string>(kind: MemoryKind<State, Move>): string[] {
+function walk<State extends string, Move extends string>(kind: StateMachine<State, Move>): string[] {
   const moves = Object.keys(kind.moves).filter((name): name is Move => name in kind.moves);
   const [seen, lines]: [Set<State>, string[]] = [new Set([kind.first]), []];
   const paths = new Map<State, readonly Move[]>([[kind.first, []]]);

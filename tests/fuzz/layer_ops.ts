@@ -279,7 +279,7 @@ export const LAYER_FUZZ: readonly (readonly [string, FuzzOp])[] = [
     "clampedSwiglu",
     fuzzOf(clampedSwigluOp, (draw) => ({
       inputs: [signed(draw.size(), 2 * draw.size())],
-      attrs: { alpha: 1.702, limit: draw.pick([33 / 64, 65 / 64, 7]) },
+      attrs: { alpha: 1.702, limit: draw.pick([0.5, 1, 7]) },
     })),
   ],
 ];

@@ -311,7 +311,7 @@ test("run() goes on where what ranks say can no longer be written or kept, and s
     });
     // Deno tries once more at its end to write what the full file did not take, when no handler of the signal is left.
     assert.ok(status === 0 || (isDeno && signal === "SIGXFSZ"), stderr);
-    assert.match(stderr, /^fullyshard: what ranks say is not written from here on, as a file is full: .*$/m);
+    assert.match(stderr, /^fullyshard: the ranks' output is not written from here on, as a file is full: .*$/m);
     assert.match(stderr, /^fullyshard: rank 0's stdout is not kept from here on: Cannot write '.*stdout\.log': /m);
     assert.match(stderr, /\[rank0\] done/);
   } finally {

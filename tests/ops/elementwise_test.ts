@@ -113,12 +113,32 @@ test("maximum(): equals share the gradient in halves", () => {
   [a, b].forEach(disposeLeaf);
 });
 
-test("clamp(), relu() and abs(): gradients at the edges are PyTorch's", () => {
+test("clamp(): no gradient passes at a limit, and what is not given is no limit, as in PyTorch", () => {
+  const values = [-Infinity, -2, -1, 0, 1, 2, Infinity, NaN];
+  const cases: readonly (readonly [low: number, high: number, gradient: readonly number[]])[] = [
+    [-1, 1, [0, 0, 0, 1, 0, 0, 0, 0]],
+    [-1, Infinity, [0, 0, 0, 1, 1, 1, 1, 0]],
+    [-Infinity, 1, [1, 1, 1, 1, 0, 0, 0, 0]],
+    [-Infinity, Infinity, [1, 1, 1, 1, 1, 1, 1, 0]],
+    [1, 1, [0, 0, 0, 0, 0, 0, 0, 0]],
+    [1, -1, [0, 0, 0, 0, 0, 0, 0, 0]],
+    [Infinity, Infinity, [0, 0, 0, 0, 0, 0, 0, 0]],
+    [-Infinity, -Infinity, [0, 0, 0, 0, 0, 0, 0, 0]],
+  ];
+  for (const dtype of [float32, bfloat16, float16]) {
+    for (const [low, high, gradient] of cases) {
+      using _frame = scope();
+      const x = leaf(device, { shape: [values.length], data: values });
+      x.to(dtype).clamp(low, high).sum().backward();
+      assert.deepEqual([...x.grad?.toArray() ?? []], gradient, `[${low}, ${high}] of ${dtype.name}`);
+      disposeLeaf(x);
+    }
+  }
+});
+
+test("relu() and abs(): gradients at the edges are PyTorch's", () => {
   using _frame = scope();
   const x = leaf(device, { shape: [3], data: [-1, 0, 1] });
-  x.clamp(-1, 1).sum().backward();
-  assert.deepEqual([...x.grad?.toArray() ?? []], [1, 1, 1]);
-  x.zeroGrad();
   x.relu().sum().backward();
   assert.deepEqual([...x.grad?.toArray() ?? []], [0, 0, 1]);
   x.zeroGrad();

@@ -12,6 +12,7 @@ import { apply, applyOne } from "../../src/tensor/apply.ts";
 import { tensor, zeros } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
+import { allClose } from "../support/allclose.ts";
 import { disposeLeaf, gradcheck, leaf } from "../support/gradcheck.ts";
 import { at, build, type Nd, random, softmaxRow } from "../support/reference.ts";
 
@@ -135,6 +136,25 @@ test("clampedSwiglu: value and gradient on both sides of its clamps", () => {
     });
   const run = (x: Tensor): Tensor => applyOne(clampedSwigluOp, [x], attrs);
   gradcheck(device, { label: "f32", inputs: [random([3, 4], 5)], run, reference });
+});
+
+test("clampedSwiglu: no gradient passes at a limit, as in gpt_oss of transformers", () => {
+  using _frame = scope();
+  const pairs = [0.5, 0.25, 0.25, 0.5, 0.25, -0.5, -0.5, 0.25, 0.75, 0.25, 0.25, -0.75, 0.5, 0.5];
+  // The gradients of the sum in PyTorch 2.15, of `_apply_gate` in transformers 5.24.
+  const gradients = [
+    [0, 0.35038843750953674],
+    [1.0597506761550903, 0],
+    [0.3532502353191376, 0],
+    [0.1509726345539093, -0.14961156249046326],
+    [0, 0.35038843750953674],
+    [0.3532502353191376, 0],
+    [0, 0],
+  ].flat();
+  const x = leaf(device, { shape: [1, pairs.length], data: pairs });
+  applyOne(clampedSwigluOp, [x], { alpha: 1.702, limit: 0.5 }).sum().backward();
+  allClose([...x.grad?.toArray() ?? []], gradients, { relative: 1e-6, absolute: 0 }, "clampedSwiglu");
+  disposeLeaf(x);
 });
 
 test("experts' operations refuse shapes and dtypes that do not fit", () => {

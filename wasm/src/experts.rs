@@ -198,9 +198,9 @@ unsafe fn gated(gate: F32s, up: F32s, alpha: f32, limit: f32) -> [F32s; 3] {
     let (one, alpha, top) = (F32s::splat(1.0), F32s::splat(alpha), F32s::splat(limit));
     let (g, u) = (gate.at_most(limit), up.at_least(-limit).at_most(limit) + one);
     let s = sigmoid(alpha * g);
-    // Where a clamp holds, nothing flows back.
-    let dgate = top.lt(gate).select(F32s::zero(), u * s * (one + alpha * g * (one - s)));
-    let dup = top.lt(up.abs()).select(F32s::zero(), g * s);
+    // Where a clamp holds, and at its limits, nothing flows back.
+    let dgate = top.le(gate).select(F32s::zero(), u * s * (one + alpha * g * (one - s)));
+    let dup = top.le(up.abs()).select(F32s::zero(), g * s);
     [u * (g * s), dgate, dup]
 }
 

@@ -5,7 +5,7 @@ use crate::simd::{sqrt, F32s, LANES};
 use crate::workspace::Workspace;
 use core::ops::Range;
 
-/// Elements that share settings; `src/optim/optimizer.ts` writes it.
+/// Elements that share settings; `src/optim/records.ts` writes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Record {

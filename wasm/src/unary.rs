@@ -171,7 +171,12 @@ unsafe fn backward_f32(op: u32, n: usize, p0: f32, p1: f32, dx: *mut f32, dy: *c
         COS => zip(dx, dy, x, n, |d, x| -(d * sin(x))),
         ADD_SCALAR => map(dx, dy, n, |d| d),
         MUL_SCALAR => map(dx, dy, n, |d| d * a),
-        CLAMP => zip(dx, dy, x, n, |d, x| a.le(x).select(x.le(b).select(d, zero), zero)),
+        CLAMP => {
+            // An infinite limit is none: infinities lie within it.
+            let above = |x: F32s| if p0 == f32::NEG_INFINITY { a.le(x) } else { a.lt(x) };
+            let below = |x: F32s| if p1 == f32::INFINITY { x.le(b) } else { x.lt(b) };
+            zip(dx, dy, x, n, |d, x| above(x).select(below(x).select(d, zero), zero))
+        }
         // The power 0 is constant, at 0 too.
         POW_SCALAR if p0 == 0.0 => map(dx, dy, n, |_| zero),
         POW_SCALAR => zip(dx, dy, x, n, |d, x| d * (a * math::pow(x, splat(p0 - 1.0)))),

@@ -11,7 +11,7 @@ import { listDirectory, pathKind, readBytesSync } from "../../runtime/files.ts";
 const ADAPTER_CONFIG = "adapter_config.json";
 /** PEFT's files of an adapter. */
 const ADAPTER_FILES = [ADAPTER_CONFIG, "adapter_model.safetensors", "adapter_model.bin"];
-/** Files of a whole model's weights. */
+/** Files of a full model's weights. */
 const WEIGHTS = /^(model|pytorch_model|consolidated)\b.*\.(safetensors|bin|pth)$/;
 
 /**

@@ -29,7 +29,7 @@ export function overlapIn<B extends Box>(boxes: readonly B[]): readonly [B, B] |
   return undefined;
 }
 
-/** Whether two boxes that hold elements share some. */
+/** True if two non-empty boxes share elements. */
 function overlap(a: Box, b: Box): boolean {
   return a.offsets.every((offset, dim) => {
     const [other, size, otherSize] = [at(b.offsets, dim, "offset"), at(a.sizes, dim, "size"), at(b.sizes, dim, "size")];

@@ -35,7 +35,7 @@ export interface Companions {
 export interface LeftOutFile {
   /** Path relative to the folder; of a sub-folder, with `/` at its end. */
   readonly name: string;
-  /** Why, in a few words. */
+  /** The reason, in a few words. */
   readonly why: string;
 }
 
@@ -49,7 +49,7 @@ export interface FolderCompanions extends Companions {
 export const MAX_COMPANION_BYTES: number = 2 ** 26;
 /** Most files of a sub-folder that is kept. */
 const MAX_FOLDER_FILES = 200;
-/** How deep sub-folders are looked into. */
+/** The deepest level of sub-folders that is searched. */
 const MAX_FOLDER_DEPTH = 4;
 /** The file of a chat template, which counts before `chat_template` of `tokenizer_config.json`. */
 const CHAT_TEMPLATE = "chat_template.jinja";
@@ -78,7 +78,7 @@ const TOKEN_IDS =
 const TOKENIZER =
   /^(tokenizer[\w.-]*|vocab\.(json|txt)|merges\.txt|special_tokens_map\.json|added_tokens\.json|spiece\.model|sentencepiece[\w.]*\.model|[\w.-]+\.tiktoken|chat_template\.(jinja|json)|(additional_)?chat_templates\/.*)$/;
 
-/** Whether a path relative to a model's folder is a tokenizer's, chat templates among them. */
+/** True if a path relative to a model's folder is a file of its tokenizer; chat templates count as such. */
 export function isTokenizerFile(name: string): boolean {
   return TOKENIZER.test(name);
 }
@@ -149,7 +149,7 @@ export function describeLeftOut(
   return `Left unused in '${folder}'${but}: ${shown}${more}`;
 }
 
-/** Companions with those of another folder, where these have none of that name. Tokenizers are not mixed. */
+/** Companions with the files of another folder added, where these have none of that name. Tokenizers are not mixed. */
 export function withMissing(companions: Companions | undefined, others: Companions): Companions {
   return {
     read: () => {
@@ -179,7 +179,7 @@ export function withTokenizer(
   };
 }
 
-/** Companions with another chat template, by the file of it, in place of that of the tokenizer's folder. */
+/** Companions with another chat template, by the file of it, in place of the template in the tokenizer's folder. */
 export function withChatTemplate(companions: Companions | undefined, file: string): Companions {
   let own: Uint8Array | undefined;
   return {
@@ -258,7 +258,7 @@ function listOf(folder: string, prefix: string, depth: number): Listing {
   return { files, leftOut };
 }
 
-/** Adds a sub-folder's files, or says why it is left out as a whole. */
+/** Adds a sub-folder's files, or says why the full folder is left out. */
 function addFolder(
   folder: string,
   name: string,

@@ -27,9 +27,9 @@ export interface StoredTensor {
   readonly name: string;
   /** The dtype as files spell it. */
   readonly code: string;
-  /** Shape of the whole. */
+  /** Shape of the full tensor. */
   readonly shape: Shape;
-  /** Together they are the whole, and no two share an element. */
+  /** Together they are the full tensor, and no two share an element. */
   readonly parts: readonly StoredPart[];
 }
 
@@ -59,7 +59,7 @@ export async function openDcpShards(
   return { files, tensors };
 }
 
-/** What a file says of its tensors. */
+/** The parts of tensors that a file's metadata describes. */
 function partsOf(file: SafetensorsFile): (StoredPart & { readonly name: string; readonly code: string })[] {
   const refuse = (detail: string, name?: string): CheckpointError => new CheckpointError(file.path, detail, name);
   const text = file.metadata.get(SHARDING_INFO);

@@ -8,10 +8,10 @@ import { ArgumentError, DTypeError } from "../../errors.ts";
 
 /** Dtypes of weights that can be read, by safetensors' names, with bytes of an element. */
 const WIDTHS: ReadonlyMap<string, number> = new Map([["F32", 4], ["F16", 2], ["BF16", 2], ["F64", 8]]);
-/** Those dtypes. */
+/** The dtypes that these functions convert. */
 export const FLOAT_CODES: readonly string[] = [...WIDTHS.keys()];
 
-/** Bytes of an element of such a dtype. @throws {DTypeError} if it is another one */
+/** Bytes of an element of one of these dtypes. @throws {DTypeError} for other dtypes */
 export function floatWidth(code: string): number {
   const width = WIDTHS.get(code);
   if (width !== undefined) return width;
@@ -24,7 +24,7 @@ export function floatWidth(code: string): number {
  * @param bytes the elements, at any alignment
  * @param out where to write them, as long as there are elements; a new array if left out
  * @returns `out`
- * @throws {DTypeError} if the dtype is another one
+ * @throws {DTypeError} for other dtypes
  * @throws {ArgumentError} if `bytes` is not a whole number of elements, or `out` has another length
  */
 export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Array): Float32Array {

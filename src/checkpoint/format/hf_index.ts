@@ -2,7 +2,7 @@
  * Weights of a Hugging Face directory: one `model.safetensors`, or shards named by `model.safetensors.index.json`, as
  * one table of tensors; and the plan of such files for writing. Names are not interpreted.
  *
- * Invariant: every tensor of an opened directory is there as a whole: in the one file that the index names, or in boxes of
+ * Invariant: every tensor of an opened directory is complete: in the one file that the index names, or in boxes of
  * several.
  *
  * @module
@@ -27,7 +27,7 @@ export class HfWeights implements Disposable {
   readonly directory: string;
   /** The files, sorted by name. */
   readonly files: readonly SafetensorsFile[];
-  /** Names of all files that were read: those of tensors, and the index where there is one. */
+  /** Names of all files that were read: files of tensors, and the index where there is one. */
   readonly fileNames: readonly string[];
   /** All tensors by name, file by file in the order of their bytes. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
@@ -44,7 +44,7 @@ export class HfWeights implements Disposable {
     this.tensors = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   }
 
-  /** Whether there is a tensor of that name. */
+  /** True if there is a tensor of that name. */
   has(name: string): boolean {
     return this.tensors.has(name);
   }

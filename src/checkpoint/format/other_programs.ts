@@ -1,5 +1,5 @@
 /**
- * Checkpoints that another program wrote, told apart by their files' names: what they are, and how their weights become
+ * Checkpoints that another program wrote, recognized by their files' names: what they are, and how their weights become
  * a Hugging Face folder. Nothing of them is opened.
  *
  * @module
@@ -8,11 +8,14 @@ import { listDirectory, pathKind } from "../../runtime/files.ts";
 
 /** A checkpoint of another program. */
 export interface OtherCheckpoint {
-  /** What it is, to follow "got ". */
+  /** The kind of checkpoint, as words that follow "got ". */
   readonly what: string;
-  /** Whether it is a Hugging Face folder as well, which `--model` takes. */
+  /** True if it is also a Hugging Face folder, which `--model` takes. */
   readonly isModel: boolean;
-  /** How its weights become a Hugging Face folder, to follow "write a Hugging Face folder of it "; empty for a folder that is one. */
+  /**
+   * The way to make a Hugging Face folder of its weights, as words after "write a Hugging Face folder of it "; empty if it is
+   * one.
+   */
   readonly convert: string;
 }
 
@@ -104,7 +107,7 @@ export function otherCheckpoint(path: string): OtherCheckpoint | undefined {
   return found === undefined ? undefined : { what: found.what, isModel, convert: found.convert };
 }
 
-/** What can be done with a checkpoint of another program of which a run was to go on. */
+/** The remedy where a training was to resume from a checkpoint of another program. */
 export function resumeRemedy(path: string, { isModel, convert }: OtherCheckpoint): string {
   const states = "the states of its optimizer are not read";
   return isModel

@@ -16,23 +16,23 @@ const DIGITS = 8;
 /** A file that was written. */
 export interface WrittenFile {
   readonly byteLength: number;
-  /** CRC-32 of each {@link PIECE_BYTES}, eight hexadecimal digits each, one after another. */
+  /** CRC-32 of each {@link PIECE_BYTES}, eight hexadecimal digits each, in order. */
   readonly crc32: string;
 }
 
-/** What is recorded of a file that has these bytes. */
+/** The record of a file that has these bytes. */
 export function writtenFile(bytes: Uint8Array): WrittenFile {
   const checksums = new PieceChecksums();
   checksums.add(bytes);
   return { byteLength: bytes.byteLength, crc32: checksums.finish() };
 }
 
-/** Whether the checksums are as many as a file of that length has. */
+/** True if there are as many checksums as a file of that length has. */
 export function hasAllChecksums({ byteLength, crc32 }: WrittenFile): boolean {
   return crc32.length === Math.ceil(byteLength / PIECE_BYTES) * DIGITS;
 }
 
-/** Checksums of bytes that come one after another. */
+/** Checksums of consecutive bytes. */
 export class PieceChecksums {
   #texts: string[] = [];
   #current = 0;
@@ -64,7 +64,7 @@ export class PieceChecksums {
 
 /** A file open for reading, of which every byte that is given was checked; a `read` that fails may have written what is damaged. */
 export interface VerifiedFile extends ReadableFile {
-  /** Bytes read from the file so far: whole pieces. */
+  /** Bytes read from the file so far: full pieces. */
   readonly bytesRead: number;
 }
 
@@ -130,7 +130,7 @@ export function openVerified(path: string, written: WrittenFile): VerifiedFile {
       for (let done = 0; done < into.length;) {
         const at = offset + done;
         const rest = into.subarray(done, done + PIECE_BYTES - at % PIECE_BYTES);
-        // A piece that is wanted whole is read where it is wanted.
+        // A piece that is wanted in full is read where it is wanted.
         if (at % PIECE_BYTES === 0 && rest.length === Math.min(PIECE_BYTES, byteLength - at)) readPiece(at, rest);
         else {
           load(Math.floor(at / PIECE_BYTES));

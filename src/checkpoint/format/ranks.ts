@@ -1,5 +1,5 @@
 /**
- * What files need of a process group, so that a process on its own can read and write them too.
+ * The parts of a process group that files need, so that a process on its own can read and write them too.
  *
  * @module
  */

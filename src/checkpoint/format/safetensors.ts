@@ -2,7 +2,7 @@
  * Safetensors files: open one and read any range of any tensor, or write one piece by piece. The header's meaning and
  * every check of it are in `safetensors_header.ts`; tensors on a device and names of a model are left to others.
  *
- * Invariant: a file being written appears under its name when it is whole and synced, or not at all.
+ * Invariant: a file being written appears under its name when it is complete and synced, or not at all.
  *
  * @module
  */
@@ -43,12 +43,12 @@ export class SafetensorsFile implements Disposable {
     return this.entries.map(({ name }) => name);
   }
 
-  /** Whether there is a tensor of that name. */
+  /** True if there is a tensor of that name. */
   has(name: string): boolean {
     return this.#byName.has(name);
   }
 
-  /** Where and what a tensor is. @throws {CheckpointError} if there is none of that name */
+  /** The place, dtype and shape of a tensor. @throws {CheckpointError} if there is none of that name */
   get(name: string): SafetensorsEntry {
     const entry = this.#byName.get(name);
     if (entry === undefined) throw new CheckpointError(this.path, "There is no tensor of that name", name);
@@ -94,7 +94,7 @@ export class SafetensorsFile implements Disposable {
     this.close();
   }
 
-  /** Where a range of a tensor begins in the file. */
+  /** The place in the file at which a range of a tensor begins. */
   #placeOf(name: string, byteStart: number, byteEnd: number): number {
     const { byteOffset, byteLength } = this.get(name);
     const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);
@@ -136,7 +136,7 @@ export async function openSafetensors(
 }
 
 /**
- * Writes a file whole: aside, synced, then renamed, so that a failure leaves what was there before.
+ * Writes a complete file: aside, synced, then renamed, so that a failure leaves what was there before.
  *
  * @param specs its tensors; stored by falling element size, else in this order
  * @param metadata the file's own key-value pairs, e.g. `{ format: "pt" }`

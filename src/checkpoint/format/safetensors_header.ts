@@ -36,18 +36,18 @@ export interface SafetensorsEntry {
   /** That dtype, where this library has it; `undefined` for `F16`, `BOOL` and others, whose bytes can be read all the same. */
   readonly dtype: DType | undefined;
   readonly shape: Shape;
-  /** Where the tensor's bytes start, counted from the start of the file. */
+  /** The place of the tensor's first byte, counted from the start of the file. */
   readonly byteOffset: number;
   readonly byteLength: number;
 }
 
-/** What a header says. */
+/** The parsed header of a file. */
 export interface SafetensorsHeader {
   /** All tensors in the order of their bytes. */
   readonly entries: readonly SafetensorsEntry[];
   /** The file's own key-value pairs. */
   readonly metadata: ReadonlyMap<string, string>;
-  /** Where data starts, counted from the start of the file. */
+  /** The place of the first byte of data, counted from the start of the file. */
   readonly dataOffset: number;
 }
 
@@ -90,7 +90,7 @@ export function headerLength(bytes: Uint8Array, fileLength: number, file: string
 /**
  * Reads and checks a header.
  *
- * @param bytes the start of the file with the whole header; more may follow
+ * @param bytes the start of the file with the full header; more may follow
  * @throws {CheckpointError} naming what was expected and found, and the tensor
  */
 export function parseHeader(bytes: Uint8Array, fileLength: number, file: string): SafetensorsHeader {
@@ -117,7 +117,10 @@ export function parseHeader(bytes: Uint8Array, fileLength: number, file: string)
   return { entries, metadata, dataOffset };
 }
 
-/** How a tensor is stored. @throws {ArgumentError} if its shape or dtype cannot be */
+/**
+ * The code of the dtype and the number of bytes that a tensor is stored with. @throws {ArgumentError} for a shape or dtype that
+ * cannot be
+ */
 export function storedAs({ name, dtype, shape }: SafetensorsSpec): Pick<SafetensorsEntry, "code" | "byteLength"> {
   const code = typeof dtype === "string" ? dtype : dtype.safetensors;
   const byteLength = shape.every(isSize) ? tensorByteLength(code, shape) : undefined;
@@ -283,7 +286,7 @@ function dtypeOf(code: string): DType | undefined {
   return DTYPES.find(({ safetensors }) => safetensors === code);
 }
 
-/** Whether a value is a size: an exact integer from 0. JSON has -0, which is none. */
+/** True if a value is a size: an exact integer from 0. JSON has -0, which is not one. */
 function isSize(value: unknown): value is number {
   return typeof value === "number" && Number.isSafeInteger(value) && value >= 0 && !Object.is(value, -0);
 }

@@ -54,7 +54,7 @@ export function explainWrapped({ missing, unexpected }: Unmatched): string | und
   }${also}. Save the model without its wrapper (its inner module's save_pretrained), or rename the tensors`;
 }
 
-/** Says that a checkpoint has an adapter that the model lacks, in whole or in part. */
+/** Says that a checkpoint has an adapter, all of which or a part the model lacks. */
 function explainAdapter(found: string, wanted: string | undefined): string {
   if (wanted === undefined) {
     return `Expected the adapter of the model, got '${found}' besides: give the adapter's settings that it was saved ` +
@@ -65,11 +65,11 @@ function explainAdapter(found: string, wanted: string | undefined): string {
     "by 'fullyshard merge BASE FOLDER --adapter RUN/model'";
 }
 
-/** What a prefix was exchanged for. */
+/** The prefix of expected names, and the prefix that was found instead. */
 interface Rule {
-  /** What expected names begin with. */
+  /** The prefix of expected names. */
   readonly expected: string;
-  /** What stripped names begin with instead. */
+  /** The prefix of stripped names that stands in its place. */
   readonly found: string;
 }
 

@@ -6,7 +6,7 @@
 import { NonFiniteError } from "../../errors.ts";
 import { encodeBfloat16, encodeFloat16 } from "../format/float_bytes.ts";
 
-/** How the elements of a tensor are stored. */
+/** The storage of a tensor's elements. */
 export interface Encoding {
   /** ggml's name of it. */
   readonly name: "F32" | "F16" | "BF16" | "Q8_0";
@@ -16,7 +16,7 @@ export interface Encoding {
   readonly fileType: number;
   /** Elements that are encoded together: rows must be multiples of it. */
   readonly blockLength: number;
-  /** Bytes of so many elements. */
+  /** Bytes of that number of elements. */
   readonly byteLength: (numel: number) => number;
   /**
    * The bytes of values, a whole number of blocks.

@@ -19,7 +19,7 @@ const PANEL = 1 << 22;
 /** The version of ggml's quantized blocks (`GGML_QNT_VERSION`). */
 const QUANTIZATION_VERSION = 2;
 
-/** What is to be written. */
+/** Options of an export. */
 export interface GgufExport {
   /** The checkpoint or folder. */
   readonly from: string;
@@ -33,7 +33,7 @@ export interface GgufExport {
   readonly tokenizer: GgufMetadata;
 }
 
-/** What was written. */
+/** Facts about the file that was written. */
 export interface GgufExported {
   readonly byteLength: number;
   readonly tensors: number;
@@ -86,7 +86,7 @@ function removeLeftovers(folder: string, file: string): void {
   }
 }
 
-/** The values of a tensor, piece by piece, each of whole blocks. */
+/** The values of a tensor, piece by piece, each of full blocks. */
 function* piecesOf(values: ModelValues, { shape, source }: PlannedTensor): Generator<Float32Array<ArrayBuffer>> {
   switch (source.kind) {
     case "values":

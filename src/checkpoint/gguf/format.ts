@@ -1,6 +1,6 @@
 /**
  * GGUF, version 3, as bytes: the header with typed metadata and the table of tensors, whose data follows at multiples of 32
- * bytes. All numbers are little-endian. The layout is that of ggml's `docs/gguf.md`.
+ * bytes. All numbers are little-endian. The layout follows ggml's `docs/gguf.md`.
  *
  * @module
  */
@@ -23,7 +23,7 @@ export type GgufMetadata = ReadonlyMap<string, GgufValue>;
 
 /** Numbers of the types. */
 const TYPES = { uint32: 4, int32: 5, float32: 6, bool: 7, string: 8, array: 9 } as const;
-/** What each tensor's data begins at a multiple of. */
+/** The alignment of each tensor's data, in bytes. */
 const ALIGNMENT = 32;
 const VERSION = 3;
 /** Most dimensions of a tensor in ggml. */
@@ -58,10 +58,10 @@ export function string(value: string): GgufValue {
   return { type: "string", value };
 }
 
-/** What the beginning of a file is, and where its tensors lie. */
+/** The bytes before the tensors' data, and the places of the tensors. */
 interface Header {
   readonly bytes: Uint8Array;
-  /** Bytes of each tensor's data, without what fills it up to the next. */
+  /** Bytes of each tensor's data, without the padding before the next. */
   readonly byteLengths: readonly number[];
 }
 
@@ -93,7 +93,7 @@ function renderHeader(metadata: GgufMetadata, specs: readonly GgufTensorSpec[]):
 }
 
 /**
- * Writes a file whole: aside, synced, then renamed, so that a failure leaves what was there before.
+ * Writes a complete file: aside, synced, then renamed, so that a failure leaves what was there before.
  *
  * @param produce the bytes of a tensor, in pieces of any length; asked once for each tensor, in this order. A piece has
  *   been written when the next is asked for, so its memory may be used again

@@ -1,5 +1,5 @@
 /**
- * What a family says of its GGUF files: metadata, and which elements of which parameters each tensor has.
+ * The plan of a family's GGUF file: metadata, and the elements of parameters that each tensor has.
  *
  * @module
  */
@@ -12,9 +12,9 @@ export interface ElementRun {
   readonly length: number;
 }
 
-/** Where the values of a tensor come from. */
+/** The source of a tensor's values. */
 export type TensorSource =
-  /** Runs of a parameter's elements, each of whole rows, one after the other. */
+  /** Ranges of a parameter's elements, each of full rows, one after the other. */
   | { readonly kind: "runs"; readonly fqn: string; readonly runs: () => Iterable<ElementRun> }
   /** A parameter of two dims, transposed. */
   | { readonly kind: "transposed"; readonly fqn: string }
@@ -26,7 +26,7 @@ export interface PlannedTensor {
   readonly name: string;
   /** Outermost dim first. */
   readonly shape: Shape;
-  /** Whether it is written in float32 whatever was asked for, as ggml computes with it so. */
+  /** True if it is written in float32 whatever dtype was asked for, because ggml computes with it in float32. */
   readonly exact: boolean;
   readonly source: TensorSource;
 }
@@ -38,6 +38,6 @@ export interface GgufPlan {
   /** The keys of the architecture. */
   readonly metadata: GgufMetadata;
   readonly tensors: readonly PlannedTensor[];
-  /** What the user should know: where llama.cpp computes otherwise beyond some length, and so on. */
+  /** Remarks for the user, for example beyond which length llama.cpp computes otherwise. */
   readonly notes: readonly string[];
 }

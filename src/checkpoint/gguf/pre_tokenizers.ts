@@ -11,13 +11,13 @@ import { UnsupportedError } from "../../errors.ts";
 const part = z.looseObject({ type: z.string() });
 
 /** The step that cuts words, of which a sequence has several. */
-export const preTokenizerSchema: z.ZodType<PreTokenizer | null | undefined> = z.looseObject({
+export const preTokenizerSchema: z.ZodType<PreTokenizerStep | null | undefined> = z.looseObject({
   type: z.string(),
   pretokenizers: z.array(part).optional(),
 }).nullish();
 
-/** What `tokenizer.json` says of it. */
-export interface PreTokenizer {
+/** A step of pre-tokenization in `tokenizer.json`. */
+export interface PreTokenizerStep {
   readonly [key: string]: unknown;
   readonly type: string;
   readonly pretokenizers?: readonly { readonly [key: string]: unknown; readonly type: string }[] | undefined;
@@ -70,7 +70,7 @@ const BY_REGEX: readonly { readonly regex: string; readonly ignoresMerges: boole
  * @param where the file, for messages
  * @throws {UnsupportedError} if llama.cpp has none that cuts words so, as far as is known here
  */
-export function preTokenizerName(step: PreTokenizer, ignoresMerges: boolean, where: string): string {
+export function preTokenizerName(step: PreTokenizerStep, ignoresMerges: boolean, where: string): string {
   const steps = step.type === "Sequence" ? step.pretokenizers ?? [] : [step];
   const name = nameOf(steps, ignoresMerges);
   if (name !== undefined) return name;

@@ -46,7 +46,7 @@ export function sentencePieceScores(files: TokenizerFiles, tokens: readonly stri
   });
 }
 
-/** Whether a space is put before each text, which the files say in one of two ways. */
+/** Tells in `isAdded` if a space is put before each text, which the files say in one of two ways. */
 export function spacePrefix(
   { file, normalizers, preTokenizer, vocab }: TokenizerFiles,
 ): { readonly isAdded: boolean; readonly notes: readonly string[] } {

@@ -53,7 +53,7 @@ export function specialIds(
 }
 
 /**
- * Which tokens are put before and after each text.
+ * Tells which tokens are put before and after each text.
  *
  * @throws {UnsupportedError} for others than the beginning and the end
  */

@@ -17,7 +17,7 @@ const KIND = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byt
 /** Names of tokens that one line shows. */
 const MOST_SHOWN = 4;
 
-/** What is known of the model besides its tokenizer. */
+/** Facts about the model beside its tokenizer. */
 export interface TokenizerContext {
   /** Rows of the embedding. */
   readonly vocabSize: number;
@@ -32,7 +32,7 @@ export interface TokenizerContext {
 /** A tokenizer's keys. */
 export interface TokenizerKeys {
   readonly metadata: ReadonlyMap<string, GgufValue>;
-  /** Where llama.cpp may cut some texts otherwise. */
+  /** Remarks on texts that llama.cpp may cut otherwise. */
   readonly notes: readonly string[];
 }
 
@@ -109,7 +109,7 @@ function sentencePieceKeys(files: TokenizerFiles, context: TokenizerContext): To
   };
 }
 
-/** What llama.cpp does not know of tokens beside the vocabulary. */
+/** Remarks on properties of added tokens that llama.cpp does not know. */
 function addedNotes({ added }: TokenizerFiles): readonly string[] {
   const odd = added.filter((one) => one.lstrip === true || one.rstrip === true || one.single_word === true);
   if (odd.length === 0) return [];

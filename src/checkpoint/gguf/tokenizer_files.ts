@@ -6,9 +6,9 @@
 import * as z from "zod";
 import { CheckpointError, UnsupportedError } from "../../errors.ts";
 import { isJsonObject, type JsonObject, parseJsonObject } from "../../json.ts";
-import { type PreTokenizer, preTokenizerSchema } from "./pre_tokenizers.ts";
+import { preTokenizerSchema, type PreTokenizerStep } from "./pre_tokenizers.ts";
 
-/** How deep objects of these files may lie in each other. */
+/** The greatest depth of nested objects in these files. */
 const MAX_DEPTH = 64;
 
 const merge = z.union([z.string(), z.tuple([z.string(), z.string()])]);
@@ -43,32 +43,32 @@ export interface TypedPart {
 }
 
 /** A token beside the model's vocabulary. */
-export interface AddedToken {
+export interface GgufAddedToken {
   readonly id: number;
   readonly content: string;
   readonly special: boolean;
-  /** Whether it takes blanks before and behind it along. */
+  /** True if a match includes the blanks before it; `rstrip`: after it. */
   readonly lstrip?: boolean | undefined;
   readonly rstrip?: boolean | undefined;
-  /** Whether it is found between words alone. */
+  /** True if it is found only between words. */
   readonly single_word?: boolean | undefined;
 }
 
-/** What the files say. */
+/** The parsed files of a tokenizer. */
 export interface TokenizerFiles {
   /** The name of `tokenizer.json`, for messages. */
   readonly file: string;
   /** Ids by token. */
   readonly vocab: ReadonlyMap<string, number>;
-  readonly added: readonly AddedToken[];
+  readonly added: readonly GgufAddedToken[];
   /** Pairs, first those that are merged first. */
   readonly merges: readonly (readonly [string, string])[];
   readonly unkToken: string | undefined;
   readonly byteFallback: boolean;
   readonly ignoresMerges: boolean;
-  /** Steps on whole texts, in order. */
+  /** Steps on full texts, in order. */
   readonly normalizers: readonly TypedPart[];
-  readonly preTokenizer: PreTokenizer | undefined;
+  readonly preTokenizer: PreTokenizerStep | undefined;
   readonly postProcessors: readonly TypedPart[];
   /** `tokenizer_config.json`, where there is one. */
   readonly config: JsonObject;

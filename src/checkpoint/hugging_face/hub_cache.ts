@@ -1,12 +1,12 @@
 /**
- * Hugging Face's cache: where it lies, and the snapshot of a model in it. Nothing is written here; `fullyshard pull` does that, and
+ * Hugging Face's cache: its place, and the snapshot of a model in it. Nothing is written here; `fullyshard pull` does that, and
  * so does `huggingface_hub`, in the same layout:
  *
  *     models--Qwen--Qwen3-0.6B/blobs/<etag>              what files hold
  *     models--Qwen--Qwen3-0.6B/snapshots/<commit>/<file> links to blobs
  *     models--Qwen--Qwen3-0.6B/refs/<branch or tag>      the commit that it is
  *
- * Permissions on Deno: `--allow-read` of the cache, `--allow-env` of the variables that say where it lies.
+ * Permissions on Deno: `--allow-read` of the cache, `--allow-env` of the variables that name its place.
  *
  * @module
  */
@@ -41,7 +41,7 @@ export function formatHubName({ name, revision }: HubName): string {
   return revision === "main" ? name : `${name}@${revision}`;
 }
 
-/** Whether a revision is a commit, which stands for nothing else. */
+/** True if a revision is a commit, which never moves. */
 export function isCommit(revision: string): boolean {
   return COMMIT.test(revision);
 }

@@ -30,7 +30,7 @@ const PIECE = 1 << 20;
 
 /** Files of weights that are opened otherwise than a model's. */
 export interface WeightsSource {
-  /** What the tensors are for, in errors. */
+  /** The owner of the tensors, in errors. */
   readonly what: "model" | "adapter";
   /** Opens the files of the directory. */
   readonly open: () => Promise<HfWeights>;
@@ -42,7 +42,7 @@ export interface LoadHfOptions {
   readonly broadcastFromRank0?: boolean;
 }
 
-/** What was loaded. */
+/** The result of a load. */
 export interface HfLoadReport {
   /** Tensors loaded. */
   readonly tensors: number;
@@ -58,7 +58,7 @@ export interface HfLoadReport {
 }
 
 /**
- * Loads weights into a model, sharded or whole, on all ranks. F16, BF16 and F64 become float32 while they are read.
+ * Loads weights into a model, sharded or unsharded, on all ranks. F16, BF16 and F64 become float32 while they are read.
  *
  * A tied tensor may be stored a second time under its other name if both are equal, bit for bit.
  *
@@ -143,10 +143,10 @@ export async function loadWeights(
   return { tensors: tensors.length, bytesRead, ignored, files: own?.files ?? [] };
 }
 
-/** What every rank must know of a directory. */
+/** Facts about a directory's tensors that every rank must know. */
 interface StoredNames {
   readonly ignored: readonly string[];
-  /** FQNs of what is stored as one tensor though the model's own files have parts of it. */
+  /** FQNs of parameters that are stored as one tensor though the model's own files have parts of them. */
   readonly undivided: readonly string[];
   /** The boxes in which each tensor is stored. */
   readonly boxes: readonly (readonly Box[])[];
@@ -155,11 +155,11 @@ interface StoredNames {
 /** Elements of a parameter or buffer that lie in one file. */
 interface HfPart extends FullTensorPart {
   readonly name: string;
-  /** Which of the parts of the tensor of that name. */
+  /** The place of the part among the parts of that tensor. */
   readonly index: number;
 }
 
-/** What a rank that reads knows of a directory. */
+/** The tensors of a directory as a rank that reads knows them. */
 interface Checked {
   /** The tensors that the directory has of the model. */
   readonly tensors: readonly DirectoryTensor[];
@@ -218,7 +218,7 @@ export async function checkWeights(
   return { tensors, stored, text: JSON.stringify(names), files: weights.fileNames };
 }
 
-/** Whether two tensors have equal bytes; each rank compares its part of them. */
+/** True if two tensors have equal bytes; each rank compares its part of them. */
 async function equal(a: StoredTensor, b: StoredTensor, ranks: Ranks): Promise<boolean> {
   if (a.code !== b.code || !sameShape(a.shape, b.shape)) return false;
   const pairs = a.parts.flatMap((one) => b.parts.map((two) => [one, two] as const));
@@ -233,7 +233,7 @@ async function equal(a: StoredTensor, b: StoredTensor, ranks: Ranks): Promise<bo
   return true;
 }
 
-/** A run of elements of a tensor in a file. */
+/** A slice of elements of a tensor in a file. */
 type FileSlice = readonly [file: SafetensorsFile, name: string, from: number];
 
 async function equalSlices(

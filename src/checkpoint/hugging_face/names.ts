@@ -1,5 +1,5 @@
 /**
- * Which stored tensor is which of a model's, where others wrote the directory: names as transformers reads them, experts in one
+ * Matches stored tensors with a model's, where others wrote the directory: names as transformers reads them, experts in one
  * tensor or apart, and tensors that the model does not have and does not need.
  *
  * @module
@@ -13,13 +13,13 @@ const DERIVED = /(^|\.)rotary_emb\.inv_freq$/;
 
 /** The tensors of a directory, under the names that a model has for them. */
 export interface FoundTensors {
-  /** What is stored of the model, or of nothing that is known. */
+  /** The stored tensors that belong to the model, or to nothing that is known. */
   readonly found: ReadonlyMap<string, StoredTensor>;
   /** Second copies of tied tensors. */
   readonly copies: readonly { readonly copy: StoredTensor; readonly original: string }[];
-  /** What transformers leaves alone as well. */
+  /** Names of stored tensors that transformers leaves alone as well. */
   readonly ignored: readonly string[];
-  /** FQNs of what is stored as one tensor though the model's own files have parts of it. */
+  /** FQNs of parameters that are stored as one tensor though the model's own files have parts of them. */
   readonly undivided: readonly string[];
 }
 

@@ -1,6 +1,6 @@
 /**
- * Writing a Hugging Face directory from a model, sharded or whole. Every rank writes its own elements into their places of
- * the same files, so no rank holds the whole model and nothing is sent.
+ * Writing a Hugging Face directory from a model, sharded or unsharded. Every rank writes its own elements into their places of
+ * the same files, so no rank holds the full model and nothing is sent.
  *
  * Invariant: each file is written aside and renamed when every rank's part of it is on the disk; what a directory held
  * before is removed only when its successor is in place.
@@ -33,7 +33,7 @@ import { elementPieces, requireStorable } from "../state_dict/transfer.ts";
 /** transformers' limit. */
 export const MAX_SHARD_BYTES = 5e9;
 
-/** What a save that was killed left behind. */
+/** Names of files that a killed save left behind. */
 const LEFTOVER = /^\.model\b.*\.safetensors\.partial$/;
 
 /** Names of shards, of any number. */
@@ -43,7 +43,7 @@ const SHARD_NAME = /^model-\d{5}-of-\d{5}\.safetensors$/;
 export interface SaveHfOptions {
   /** A tokenizer's files, copied under their own names in place of those that the model has. @default the model's */
   readonly tokenizerFiles?: readonly string[];
-  /** What weights are written in: float32 (default), bfloat16 or float16 (rounded to nearest-even). */
+  /** The dtype that weights are written in: float32 (default), bfloat16 or float16 (rounded to nearest-even). */
   readonly dtype?: DType;
   /** Most bytes of tensors in one file. @default 5e9, like transformers */
   readonly maxShardBytes?: number;

@@ -1,5 +1,5 @@
 /**
- * What differs between two checkpoints, tensor by tensor, whatever they are and on however many ranks they were saved.
+ * Compares two checkpoints of any kind tensor by tensor, saved on any numbers of ranks.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { sameShape } from "../../shape.ts";
 import type { StoredTensor } from "../format/dcp_shards.ts";
 import { type StoredCheckpoint, valuesOf } from "./stored.ts";
 
-/** How a tensor differs. */
+/** A tensor that differs, and in which way. */
 export interface TensorDifference {
   readonly name: string;
   /** `only in first`, `only in second`, `shape` or `values`. */

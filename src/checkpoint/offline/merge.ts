@@ -66,7 +66,7 @@ interface MergedTensor extends Pick<DirectoryTensor, "name" | "shape" | "box"> {
   readonly part: Pick<DirectoryTensor["part"], "fqn" | "shape">;
 }
 
-/** What the folder is made of, open for reading. */
+/** The checkpoint that the folder is made of, open for reading. */
 interface Source extends ModelValues {
   readonly tensors: ReadonlyMap<string, MergedTensor>;
 }
@@ -78,7 +78,7 @@ async function namedAs(from: string, model: SavableModel): Promise<Source> {
   return { tensors, read: values.read, [Symbol.dispose]: () => values[Symbol.dispose]() };
 }
 
-/** All that is stored, as it is named. */
+/** All stored tensors, by their stored names. */
 async function namedAsStored(from: string): Promise<Source> {
   const stored = await openStored(from);
   return {

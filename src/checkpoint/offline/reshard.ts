@@ -85,7 +85,7 @@ function placeOf(path: string): { readonly folder: string; readonly name: string
   return { folder: absolute.slice(0, at) || "/", name: absolute.slice(at + 1) };
 }
 
-/** Gives each rank a run of each tensor, of whole blocks, as a flat shard would have. */
+/** Gives each rank a slice of each tensor, of full blocks, as a flat shard has. */
 function cut(prefix: string, tensors: ReadonlyMap<string, StoredTensor>, worldSize: number): Section<StoredTensor> {
   return placeBoxes(
     prefix,

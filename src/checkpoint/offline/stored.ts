@@ -37,7 +37,7 @@ export interface StoredCheckpoint extends Disposable {
 /**
  * Opens a checkpoint, reading and checking what says where its tensors are; sharded ones are checked as they are read.
  *
- * @throws {CheckpointError} {@link FileError} if there is none, or it is not whole
+ * @throws {CheckpointError} {@link FileError} if there is none, or it is not complete
  */
 export async function openStored(path: string): Promise<StoredCheckpoint> {
   if (pathKind(`${path}/${MANIFEST_FILE}`) !== "file") {

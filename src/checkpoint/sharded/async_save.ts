@@ -31,19 +31,19 @@ export interface AsyncSaveOptions extends SaveCheckpointOptions {
 
 /** A checkpoint that is being saved: `await` it. Given by {@link asyncSave}. */
 export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
-  /** Where the checkpoint will lie. */
+  /** The path that the finished checkpoint will have. */
   readonly path: string;
   readonly #plan: SavePlan;
   readonly #group: ProcessGroup;
   readonly #stager: CheckpointStager;
   readonly #progress: SaveProgress;
-  /** What ends the watch over a save that nobody has awaited yet. */
+  /** Functions that end the watch over a save that nobody has awaited yet. */
   readonly #watches: readonly (() => void)[];
   /** Called at each turn of the event loop in which the Worker has come further, or has ended. */
   #onProgress: () => void = () => {};
   #result: Promise<SavedCheckpoint> | undefined;
   #isOver = false;
-  /** On rank 0: keeps other runs out of the directory until its Worker has ended. */
+  /** On rank 0: keeps other trainings out of the directory until its Worker has ended. */
   readonly #lock: FolderLock | undefined;
 
   /** Use {@link asyncSave}. */
@@ -64,7 +64,10 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
     this.#watches = [group.observe(() => this.#stopIfFailed()), onProgramEnd(() => this.#stopIfFailed())];
   }
 
-  /** Whether this rank's Worker has ended, well or not; on rank 0, that the checkpoint is there, or failed. Never waits. */
+  /**
+   * True if this rank's Worker has ended, with or without success; on rank 0, if the checkpoint is there or has failed. Never
+   * waits.
+   */
   get done(): boolean {
     return this.#isOver || this.#progress.hasEnded;
   }

@@ -9,11 +9,11 @@ import { writtenFile } from "../format/pieces.ts";
 import { commitCheckpoint, partialPath, pruneCheckpoints } from "./directory.ts";
 import { CONFIG_FILE, type Manifest, MANIFEST_FILE, renderManifest } from "./manifest.ts";
 
-/** What is left to do when the files of all ranks are written: plain data, which a Worker can be given. */
+/** The work that is left when the files of all ranks are written: plain data, which a Worker can be given. */
 export interface Completion {
-  /** The directory of the run's checkpoints. */
+  /** The directory of the training's checkpoints. */
   readonly directory: string;
-  /** How many checkpoints remain. @default all */
+  /** The number of checkpoints that remain. @default all */
   readonly keepLast: number | undefined;
   /** The text of `config.json`. */
   readonly config: string;

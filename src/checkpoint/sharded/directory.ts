@@ -1,10 +1,10 @@
 /**
- * The directory that holds the checkpoints of a run: their names, and the order of renames by which one appears, replaces
+ * The directory that holds the checkpoints of a training: their names, and the order of renames by which one appears, replaces
  * another or goes. What they hold is left to others.
  *
  * Note [States of a checkpoint]
  * - `checkpoint-50.partial`: being written, or left by a crash. Nobody reads it; the next save removes it.
- * - `checkpoint-50`: whole when it was renamed to this.
+ * - `checkpoint-50`: complete: it gets this name when all of it is written.
  * - `checkpoint-50.replaced`: the earlier one of that step, while its successor takes the name. If the name is free after a
  *   crash, it gets it back.
  *
@@ -24,7 +24,7 @@ import { MANIFEST_FILE } from "./manifest.ts";
 const NAME = /^checkpoint-(\d+)$/;
 const LEFTOVER = /^(checkpoint-\d+)\.(partial|replaced)$/;
 
-/** A checkpoint by its name; whether it is whole is not known. */
+/** A checkpoint by its name; it may be incomplete. */
 export interface NamedCheckpoint {
   readonly path: string;
   readonly step: number;
@@ -35,12 +35,12 @@ export function checkpointPath(directory: string, step: number): string {
   return `${directory}/checkpoint-${step}`;
 }
 
-/** Where the checkpoint of a step is written. */
+/** The path at which the checkpoint of a step is written. */
 export function partialPath(directory: string, step: number): string {
   return `${checkpointPath(directory, step)}.partial`;
 }
 
-/** All checkpoints of a run, the newest first; none if there is no such directory. */
+/** All checkpoints of a training, the newest first; none if there is no such directory. */
 export function listCheckpoints(directory: string): NamedCheckpoint[] {
   if (pathKind(directory) !== "directory") return [];
   const found: NamedCheckpoint[] = [];
@@ -51,7 +51,7 @@ export function listCheckpoints(directory: string): NamedCheckpoint[] {
   return found.sort((a, b) => b.step - a.step);
 }
 
-/** Whether there is something that a crash, or a run that is saving, has left. */
+/** True if there is something that a crash, or a training that is saving, has left. */
 export function needsTidying(directory: string): boolean {
   return pathKind(directory) === "directory" && listDirectory(directory).some((name) => LEFTOVER.test(name));
 }
@@ -68,7 +68,7 @@ export function tidyCheckpoints(directory: string): void {
   }
 }
 
-/** Whether a checkpoint has lost its name to a successor that is not there. */
+/** True if a checkpoint has lost its name to a successor that is not there. */
 export function needsRestoring(path: string): boolean {
   const named = path.replace(/(.)\/+$/, "$1");
   return !pathExists(named) && pathExists(`${named}.replaced`);

@@ -1,7 +1,10 @@
 /**
- * Finding a checkpoint to go on from: the one named, or the newest whole one. A checkpoint is whole if its manifest can be
- * read, every file that the manifest lists has the listed length, and every checksum holds. Rank 0 checks manifest and
- * lengths for all ranks; each rank checks the checksums of what it reads.
+ * Finds a checkpoint to resume from: the one that was named, or the newest complete checkpoint. A checkpoint is complete if
+ * - its manifest can be read;
+ * - every file that the manifest lists has the listed length;
+ * - every checksum holds.
+ *
+ * Rank 0 checks manifest and lengths for all ranks; each rank checks the checksums of the pieces that it reads.
  *
  * @module
  */
@@ -18,21 +21,21 @@ import { listCheckpoints, needsRestoring, needsTidying, restoreCheckpoint, tidyC
 import { CONFIG_FILE, type Manifest, MANIFEST_FILE } from "./manifest.ts";
 import { parseManifest } from "./parse_manifest.ts";
 
-/** How the refusal of another program's checkpoint begins. */
+/** The beginning of the error that refuses another program's checkpoint. */
 const NOT_OURS = "Expected a checkpoint of this library, got ";
 
-/** A whole checkpoint. */
+/** A complete checkpoint. */
 export interface FoundCheckpoint {
   readonly path: string;
   readonly manifest: Manifest;
   /** The model's configuration; undefined where the manifest does not list it. */
   readonly config: JsonObject | undefined;
-  /** Newer ones that are not whole, each with what is wrong with it. */
+  /** Newer ones that are not complete, each with its problem. */
   readonly skipped: readonly string[];
 }
 
 /**
- * Reads a checkpoint that may be whole. Collective; gives what is wrong with it, the same on every rank, or nothing. What it
+ * Reads a checkpoint that may be complete. Collective; gives its problem, the same on every rank, or an empty text. What it
  * throws is not the checkpoint's fault.
  */
 export type ReadCheckpoint = (path: string, manifest: Manifest) => Promise<string>;
@@ -40,10 +43,10 @@ export type ReadCheckpoint = (path: string, manifest: Manifest) => Promise<strin
 /**
  * Finds a checkpoint and reads it. Every rank must call it.
  *
- * @param wanted `auto`: the newest whole one; else the path of one
+ * @param wanted `auto`: the newest complete checkpoint; else the path of one
  * @returns `undefined` if `auto` is wanted and there is none at all
- * @throws {CheckpointError} if the one named is not whole (saying what is wrong and which is the last whole one), or if there
- *   are some, none of them whole
+ * @throws {CheckpointError} if the named checkpoint is not complete (naming the problem and the last complete checkpoint), or if
+ *   there are checkpoints, none of them complete
  */
 export async function findCheckpoint(
   directory: string,
@@ -53,7 +56,7 @@ export async function findCheckpoint(
 ): Promise<FoundCheckpoint | undefined> {
   if (wanted === "auto") {
     await ranks.together("tidy checkpoints", async () => {
-      // What looks left over may be what another run is writing.
+      // What looks left over may be what another training is writing.
       if (ranks.rank !== 0 || !needsTidying(directory)) return;
       using lock = await lockFolderIfFree(directory);
       if (lock !== undefined) tidyCheckpoints(directory);
@@ -65,7 +68,7 @@ export async function findCheckpoint(
     const list = skipped.length === 1 && only.includes(NOT_OURS) ? ` ${only}` : `\n  ${skipped.join("\n  ")}`;
     throw new CheckpointError(directory, `Expected a whole checkpoint, got none:${list}`);
   }
-  // Nothing else there is tidied: it may be the directory of a run that is saving.
+  // Nothing else there is tidied: it may be the directory of a training that is saving.
   await ranks.together("restore checkpoint", async () => {
     if (ranks.rank !== 0 || !needsRestoring(wanted)) return;
     using lock = await lockFolderIfFree(parentOf(wanted));
@@ -94,9 +97,9 @@ function parentOf(checkpoint: string): string {
 }
 
 /**
- * Does what only a whole checkpoint lets be done.
+ * Performs an action that needs a complete checkpoint.
  *
- * @returns what is wrong with it, the same on every rank; empty if nothing is
+ * @returns its problem, the same on every rank; empty if there is none
  * @throws what has other causes; a {@link CollectiveError} on the ranks on which it went well
  */
 export async function verdictOf(path: string, ranks: Ranks, action: () => Promise<void>): Promise<string> {
@@ -118,7 +121,7 @@ export async function verdictOf(path: string, ranks: Ranks, action: () => Promis
   return [...new Set(ranks.exchangeText(problem, label).filter((text) => text !== ""))].join("; ");
 }
 
-/** The newest whole checkpoint; `skipped` gets what is wrong with newer ones. */
+/** The newest complete checkpoint; `skipped` gets newer checkpoints with their problems. */
 async function newestComplete(
   directory: string,
   except: string | undefined,
@@ -140,7 +143,7 @@ async function newestComplete(
   return undefined;
 }
 
-/** A checkpoint's manifest and configuration if it is whole and was read, else what is wrong, the same on every rank. */
+/** A checkpoint's manifest and configuration if it is complete and was read, else its problem, the same on every rank. */
 async function judge(
   path: string,
   ranks: Ranks,
@@ -213,7 +216,7 @@ export async function readManifest(
   return { bytes, manifest };
 }
 
-/** Reads all files and loads none; ranks share the work. Gives what is wrong, or nothing. */
+/** Reads all files and loads none; ranks share the work. Gives the problem, or an empty text. */
 export function verifyFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<string> {
   return verdictOf(path, ranks, async () => {
     const piece = new Uint8Array(PIECE_BYTES);

@@ -44,9 +44,9 @@ export interface LoadedCheckpoint extends LoadReport {
   readonly step: number;
   /** The trainer's own. */
   readonly state: JsonObject;
-  /** Newer checkpoints that were not whole, each with what is wrong with it. */
+  /** Newer checkpoints that were not complete, each with its problem. */
   readonly skipped: readonly string[];
-  /** What differs from the run that saved, e.g. `cpuMath was native, is wasm`: results need not agree to the bit. */
+  /** Differences from the training that saved, e.g. `cpuMath was native, is wasm`: results need not agree to the bit. */
   readonly differences: readonly string[];
   /** Keys of `config.json` and settings of the optimizer's groups that are not as they were saved; the present ones are kept. */
   readonly changes: readonly string[];
@@ -61,7 +61,7 @@ export interface LoadedCheckpoint extends LoadReport {
  * damaged checkpoint leaves the model with some of its values, as the error says.
  *
  * @returns what is needed to go on, or `undefined` if `auto` is wanted and there is no checkpoint
- * @throws {CheckpointError} if the checkpoint is not whole (naming the last whole one), or does not fit (listing all names)
+ * @throws {CheckpointError} if the checkpoint is not complete (naming the last complete one), or does not fit (listing all names)
  * @throws {FileError} if a file cannot be read; the other ranks get a {@link CollectiveError}
  * @example
  * ```ts ignore
@@ -110,7 +110,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   };
 }
 
-/** Reads what this rank holds, or rank 0 all; gives what is wrong with the files. */
+/** Reads this rank's elements, or takes them from rank 0, which reads all. Gives the files' problem, or an empty text. */
 async function readAll(
   path: string,
   manifest: Manifest,
@@ -132,7 +132,7 @@ async function readAll(
   return damage;
 }
 
-/** Rank 0 reads share after share, of which every rank takes what it holds. */
+/** Rank 0 reads the stored parts in order; every rank takes the elements of each part that it holds. */
 async function broadcastAll(
   path: string,
   parts: readonly SavedPart[],
@@ -173,10 +173,10 @@ function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptio
   };
 }
 
-/** Keys of a configuration that say what files hold, and who wrote them. */
+/** Keys of a configuration that describe the contents and the writer of files. */
 const OF_FILES = ["architectures", "dtype", "torch_dtype", "transformers_version"];
 
-/** What differs between two configurations, a line for each key. */
+/** Compares two configurations; gives a line for each key that differs. */
 function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
   const keys = [...new Set([...Object.keys(saved), ...Object.keys(now)])].filter((key) => !OF_FILES.includes(key));
   return keys.flatMap((key) => {
@@ -185,7 +185,7 @@ function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
   });
 }
 
-/** What computes otherwise than when it was saved, a line for each key, with what to do where one setting is all. */
+/** Lists what computes differently from the save, a line for each key, with the remedy where a single setting is enough. */
 function differencesOf(manifest: Manifest, now: Readonly<Record<string, string>>, worldSize: number): string[] {
   const usual = { attention: OWN_ATTENTION };
   const was: Readonly<Record<string, string>> = {

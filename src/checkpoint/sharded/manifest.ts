@@ -17,7 +17,7 @@ export const MANIFEST_FILE = "manifest.json";
 /** The name of the model's configuration in a checkpoint. */
 export const CONFIG_FILE = "config.json";
 
-/** What a manifest says that it is. */
+/** The value of a manifest's `format`. */
 export const MANIFEST_FORMAT = "fullyshard-checkpoint";
 /** The version of that format. */
 export const MANIFEST_VERSION = 3;
@@ -31,7 +31,7 @@ export interface SavedShare {
 /** A tensor of a checkpoint. */
 export interface SavedTensor {
   readonly shape: Shape;
-  /** Together they are the whole. */
+  /** Together they are the full tensor. */
   readonly shares: readonly SavedShare[];
 }
 
@@ -46,14 +46,14 @@ export interface SavedOptimizer {
   readonly groups: readonly SavedGroup[];
 }
 
-/** What a manifest says. */
+/** The parsed manifest of a checkpoint. */
 export interface Manifest {
   readonly step: number;
   /** Number of ranks that saved. */
   readonly worldSize: number;
-  /** What computed, e.g. `cpuMath`, `runtime`, `version`. */
+  /** The software and hardware that computed, e.g. `cpuMath`, `runtime`, `version`. */
   readonly environment: Readonly<Record<string, string>>;
-  /** The model's configuration, and what tensors lie in. */
+  /** The files of the model's configuration and of its tensors. */
   readonly files: ReadonlyMap<string, WrittenFile>;
   /** Parameters, by FQN. */
   readonly model: ReadonlyMap<string, SavedTensor>;

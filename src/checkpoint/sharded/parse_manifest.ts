@@ -1,5 +1,5 @@
 /**
- * Reading a manifest, which may be cut off, damaged or made up: its text is checked as a whole, the files that it names by
+ * Reading a manifest, which may be cut off, damaged or made up: its full text is checked, the files that it names by
  * `find.ts`.
  *
  * @module
@@ -55,10 +55,10 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
 /** Tensors as the text has them. */
 type RenderedTensors = z.infer<ReturnType<typeof schema>>["model"];
 
-/** What {@link schema} gave when it was first needed: making it anew takes longer than reading a small manifest. */
+/** The schema, made when it is first needed: making it again takes longer than reading a small manifest. */
 let checked: ReturnType<typeof schema> | undefined;
 
-/** What the text of a manifest holds besides format and checksum. */
+/** The schema of a manifest's text, without format and checksum. */
 function schema() {
   const count = z.int().min(0);
   const object = z.custom<JsonObject>(isJsonObject, "an object");
@@ -106,7 +106,7 @@ function parseTensors(list: RenderedTensors, files: Manifest["files"], path: str
   }));
 }
 
-/** Whether two lists are a box of a shape. */
+/** True if the offsets and sizes are a box within a shape. */
 function isWithin(shape: Shape, offsets: Shape, sizes: Shape): boolean {
   return offsets.length === shape.length && sizes.length === shape.length &&
     shape.every((size, dim) => at(offsets, dim, "offset") + at(sizes, dim, "size") <= size);

@@ -3,7 +3,7 @@
  * named and annotated as PyTorch's `HuggingFaceStorageWriter(save_distributed=True)` does (`torch/distributed/checkpoint/
  * hf_storage.py`), so PyTorch reads them too.
  *
- * Invariant: checkpoints that were whole before stay so, whatever fails here.
+ * Invariant: checkpoints that were complete before stay complete, whatever fails here.
  *
  * @module
  */
@@ -21,10 +21,10 @@ import { writeShardFiles } from "./shard_files.ts";
 /**
  * Saves `checkpoint-<step>`. Every rank must call it, between steps.
  *
- * @returns where it lies
+ * @returns the checkpoint's path and size
  * @throws {FileError} if this rank cannot write (full disk, no permission); {@link CollectiveError} on the others, naming
  *   the rank and its error. What was written is removed, and earlier checkpoints are as they were
- * @throws {FileError} with code `EBUSY` if another run is writing in the directory; {@link CollectiveError} on the others
+ * @throws {FileError} with code `EBUSY` if another training is writing in the directory; {@link CollectiveError} on the others
  * @throws {ArgumentError} if step or keepLast make no sense, or the state holds what JSON does not keep
  * @example
  * ```ts ignore

@@ -1,5 +1,5 @@
 /**
- * What a save is made of before any byte is written: who writes which boxes into which file, and what the manifest will say.
+ * Plans a save before any byte is written: the boxes that each rank writes into each file, and the contents of the manifest.
  * Saves that block and saves that do not are planned alike, so they write the same bytes.
  *
  * @module
@@ -24,7 +24,7 @@ import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
 
 /** Options of `saveCheckpoint`. */
 export interface SaveCheckpointOptions {
-  /** The directory of the run's checkpoints; made if need be. */
+  /** The directory of the training's checkpoints; made if need be. */
   readonly directory: string;
   /** Steps taken. */
   readonly step: number;
@@ -34,14 +34,17 @@ export interface SaveCheckpointOptions {
   readonly optimizer?: Optimizer;
   /** The group of the ranks that hold the model. */
   readonly group: Ranks;
-  /** What the trainer needs to go on: seeds, data cursor, schedule. Rank 0's is kept. Plain objects, arrays and what JSON keeps. */
+  /**
+   * The state that the trainer needs to resume: seeds, data cursor, schedule. Rank 0's is kept. Plain objects, arrays, JSON
+   * values.
+   */
   readonly state: JsonObject;
   /**
-   * What computes: `runtime`, `version` and so on; `cpuMath` is added, and `attention` where it is not `own`. A resume under another
-   * one says so.
+   * The software and hardware that compute: `runtime`, `version` and so on; `cpuMath` is added, and `attention` where it is not
+   * `own`. A resume under another environment reports the differences.
    */
   readonly environment?: Readonly<Record<string, string>>;
-  /** How many checkpoints remain, this one included. @default all */
+  /** The number of checkpoints that remain, this one included. @default all */
   readonly keepLast?: number;
 }
 
@@ -53,17 +56,17 @@ export interface SavedCheckpoint {
   readonly byteLength: number;
 }
 
-/** What ranks do together to save a checkpoint. */
+/** The plan of a save, which all ranks carry out together. */
 export interface SavePlan {
   /** The save's name in messages. */
   readonly label: string;
-  /** Where the checkpoint will lie. */
+  /** The path that the finished checkpoint will have. */
   readonly path: string;
-  /** Where files are written until the checkpoint is whole. */
+  /** The path at which files are written until the checkpoint is complete. */
   readonly partial: string;
   readonly sections: readonly Section<HeldTensor>[];
   /**
-   * What rank 0 does when all files are written, as things are now; it may wait for the device.
+   * Collects the work of rank 0 after all files are written, from the present state; it may wait for the device.
    *
    * @throws {ArgumentError} if the state holds what JSON does not keep
    */
@@ -132,7 +135,7 @@ function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): 
   );
 }
 
-/** What computes, with the providers of matrix products and, where it is not the device's own kernels, of attention. */
+/** The software and hardware that compute: the providers of matrix products and, if not the device's own kernels, of attention. */
 export function environmentOf(
   model: SavableModel,
   environment: Readonly<Record<string, string>> = {},

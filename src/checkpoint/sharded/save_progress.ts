@@ -1,5 +1,5 @@
 /**
- * How far the Worker of an asynchronous save has come, in memory that the Worker shares with the thread that started
+ * The progress of the Worker of an asynchronous save, in memory that the Worker shares with the thread that started
  * the save: so that thread learns of a failure before its next collective, without a turn of the event loop.
  *
  * @module
@@ -7,12 +7,12 @@
 import { at } from "../../at.ts";
 import { CheckpointError, FileError, InternalError } from "../../errors.ts";
 
-/** What a Worker has done: its rank's files are written; all that it has to do is done. */
+/** The stages of a Worker: started; the files of its rank are written; all of its work is done; failed. */
 export const STAGES = ["begun", "written", "done", "failed"] as const;
 /** Name of a stage. */
 export type Stage = typeof STAGES[number];
 
-/** Why a Worker failed, as plain data. */
+/** The error of a Worker that failed, as plain data. */
 export type SaveFailure =
   | {
     readonly kind: "file";
@@ -38,7 +38,7 @@ export class SaveProgress {
   readonly #numbers: Float64Array;
   readonly #text: Uint8Array;
 
-  /** @param buffer that of the other side */
+  /** @param buffer the buffer of the other side */
   constructor(buffer: SharedArrayBuffer = new SharedArrayBuffer(SIZE)) {
     this.buffer = buffer;
     this.#words = new Int32Array(buffer);
@@ -50,12 +50,12 @@ export class SaveProgress {
     return at(STAGES, Atomics.load(this.#words, STAGE), "stage");
   }
 
-  /** Whether the Worker has reached a stage; one that has failed reaches no other. */
+  /** True if the Worker has reached a stage; a Worker that failed reaches no other. */
   has(stage: Stage): boolean {
     return STAGES.indexOf(this.stage) >= STAGES.indexOf(stage);
   }
 
-  /** Whether the Worker has written everything, or has failed. */
+  /** True if the Worker has written everything, or has failed. */
   get hasEnded(): boolean {
     return this.has("done");
   }
@@ -90,7 +90,7 @@ export class SaveProgress {
     this.reach("failed");
   }
 
-  /** Why it failed; `undefined` if it did not. */
+  /** The Worker's error; `undefined` if it did not fail. */
   get error(): Error | undefined {
     if (this.stage !== "failed") return undefined;
     const length = at(this.#words, TEXT_LENGTH, "length of text");
@@ -106,7 +106,7 @@ export class SaveProgress {
     Atomics.notify(this.#words, GIVEN_UP);
   }
 
-  /** Whether the save was given up. */
+  /** True if the save was given up. */
   get isGivenUp(): boolean {
     return Atomics.load(this.#words, GIVEN_UP) !== 0;
   }

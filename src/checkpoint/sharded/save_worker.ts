@@ -1,7 +1,10 @@
 /**
- * The Worker of an asynchronous save. Each rank has one, which writes that rank's files from the copy and tells in a file
- * beside them how long they are and which checksums they have. That of rank 0 waits for what all have told, and completes the
- * checkpoint. So ranks need not meet, and a step that is being computed waits for nothing.
+ * The Worker of an asynchronous save. Each rank has one:
+ * 1. It writes the rank's files from the copy.
+ * 2. It reports their lengths and checksums in a file beside them.
+ * 3. On rank 0 it waits for the reports of all ranks, and completes the checkpoint.
+ *
+ * So no collective is needed, and a step that is being computed waits for nothing.
  *
  * @module
  */
@@ -14,22 +17,22 @@ import { failureOf, SaveProgress } from "./save_progress.ts";
 import { writeShardFiles } from "./shard_files.ts";
 import { boxBytes, type StagedBoxes, stagedPieces } from "./stager.ts";
 
-/** How often rank 0 looks for what the others have told. */
+/** The interval at which rank 0 looks for the reports of the other ranks, in milliseconds. */
 const POLL_MS = 5;
 
-/** What a Worker is given. */
+/** The work of a Worker. */
 export interface SaveJob extends StagedBoxes {
   readonly rank: number;
   readonly size: number;
   /** The directory that is written into. */
   readonly partial: string;
-  /** What rank 0 does in the end; undefined on the others. */
+  /** The work of rank 0 after the files are written; undefined on the other ranks. */
   readonly completion: Completion | undefined;
   /** The memory of {@link SaveProgress}. */
   readonly progress: SharedArrayBuffer;
 }
 
-/** What a rank tells rank 0. */
+/** The report of a rank to rank 0. */
 type Told = { readonly files: readonly (readonly [string, WrittenFile])[] } | { readonly failed: string };
 
 async function save(job: SaveJob, progress: SaveProgress): Promise<void> {
@@ -67,7 +70,7 @@ function* filesOfOthers({ size, partial }: SaveJob, progress: SaveProgress): Gen
   }
 }
 
-/** What a rank tells lies here until rank 0 has read it. */
+/** The path of a rank's report, until rank 0 has read it. */
 function toldPath(partial: string, rank: number): string {
   return `${partial}/.rank-${rank}.json`;
 }

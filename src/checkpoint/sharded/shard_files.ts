@@ -1,7 +1,7 @@
 /**
- * The files of a sharded checkpoint: which box of which tensor lies in which, and writing those of one rank. Files are named and
+ * The files of a sharded checkpoint: the file of each box of each tensor, and writing the files of one rank. Files are named and
  * annotated as PyTorch's `HuggingFaceStorageWriter(save_distributed=True)` does (`torch/distributed/checkpoint/
- * hf_storage.py`). Who holds what, and where values come from, is left to others.
+ * hf_storage.py`). Callers decide which rank writes which boxes, and from which memory.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import type { Manifest, SavedShare } from "./manifest.ts";
 
 /** A tensor to be written. */
 export interface TensorToWrite<S> {
-  /** Where the tensor's values come from. */
+  /** The source of the tensor's values. */
   readonly source: S;
   readonly name: string;
   readonly shape: Shape;
@@ -82,7 +82,7 @@ export async function writeShardFiles<S>(
   return written;
 }
 
-/** What the manifest says of a section. */
+/** The entries of the manifest for a section. */
 export function savedTensors<S>(section: Section<S> | undefined): Manifest["model"] {
   const shares = Map.groupBy(section?.boxes ?? [], ({ name }) => name);
   return new Map(

@@ -1,6 +1,6 @@
 /**
  * Whole tensors between the host memory of one rank and the parts that all ranks hold, piece by piece through a staging
- * buffer in device memory, so that no other rank ever has a whole one.
+ * buffer in device memory, so that no other rank ever holds a full tensor.
  *
  * @module
  */
@@ -21,7 +21,7 @@ import type { HeldTensor } from "./state_dict.ts";
 /** Bytes of the staging buffer unless others are asked for. */
 const BUFFER_BYTES = 4 << 20;
 
-/** How whole tensors are moved. */
+/** Options for moving full tensors. */
 export interface FullTensorOptions<G extends Ranks = Ranks> {
   /** The group of all ranks that hold parts. */
   readonly group: G;
@@ -50,7 +50,7 @@ function piecesOf(numel: number, options: FullTensorOptions): TensorPiece[] {
   });
 }
 
-/** The part of a run that lies in a piece of what the run counts by `from`, or `undefined`. */
+/** The part of a slice that lies in a piece, in the elements that `from` counts, or `undefined`. */
 function overlap(
   from: number,
   length: number,
@@ -83,9 +83,9 @@ function openStaging(
 }
 
 /**
- * Gathers tensors, one after another. Collective.
+ * Gathers tensors, one at a time. Collective.
  *
- * @param to who gets them: rank 0 alone, by messages, or every rank, by broadcasts
+ * @param to the ranks that receive them: rank 0 alone, by messages, or every rank, by broadcasts
  * @returns the values of each, row-major; of none where this rank gets none
  */
 export function gatherFull(
@@ -132,7 +132,10 @@ function numelOfAll(boxes: readonly Box[]): number {
   return boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
 }
 
-/** Brings a piece of what rank `rank` holds to who gets it, as float32, and says where it lies there; undefined where it is not moved. */
+/**
+ * Sends a piece of the elements of rank `rank` to its receivers, as float32, and gives its place there; undefined where it is not
+ * moved.
+ */
 function movePiece(
   tensor: HeldTensor,
   { start, length }: TensorPiece,
@@ -140,7 +143,7 @@ function movePiece(
     readonly rank: number;
     readonly to: "rank 0" | "all ranks";
     readonly group: ProcessGroup;
-    /** Where the piece is moved to; undefined where this rank neither sends nor gets it. */
+    /** The buffer that the piece is moved to; undefined where this rank neither sends nor receives it. */
     readonly staging: Buffer | undefined;
     readonly label: string;
   },

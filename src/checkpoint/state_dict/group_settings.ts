@@ -27,7 +27,7 @@ export function groupsOf(model: NamedParts, optimizer: Optimizer): readonly Save
   }));
 }
 
-/** What differs between two lists of groups, a line for each setting and pair of values. */
+/** Compares two lists of groups; gives a line for each setting and pair of values that differ. */
 export function compareGroups(saved: readonly SavedGroup[], now: readonly SavedGroup[]): readonly string[] {
   const before = new Map(saved.flatMap(({ parameters, settings }) => parameters.map((name) => [name, settings])));
   const changes = new Map<string, string[]>();

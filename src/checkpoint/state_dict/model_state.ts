@@ -18,7 +18,7 @@ export type ModelStateDict = ReadonlyMap<string, StateTensor>;
  * With `fullStateDict` every rank of `group` must call it.
  *
  * @param model sharded, replicated or neither
- * @throws {ArgumentError} if whole tensors are wanted and the group of the ranks is not given; of a sharded state dict, when a
+ * @throws {ArgumentError} if full tensors are wanted and the group of the ranks is not given; of a sharded state dict, when a
  *   tensor without values is read
  * @throws {CollectiveError} if a rank died, or calls something else
  * @example
@@ -44,7 +44,7 @@ export function getModelStateDict(model: NamedParts, options: StateDictOptions =
 /**
  * Overwrites parameters and buffers of a model. Every rank that holds the model must call it.
  *
- * @param state each rank's own elements, or whole tensors; with `broadcastFromRank0` rank 0's counts alone
+ * @param state each rank's own elements, or full tensors; with `broadcastFromRank0` rank 0's counts alone
  * @returns what is missing and unexpected: nothing unless `strict` is false
  * @throws {CheckpointError} listing what is missing, unexpected or of another shape; nothing is written then
  * @throws {ArgumentError} if options do not go together, the model is shared and no group is given, or a parameter would stay

@@ -11,7 +11,7 @@ import { requireGroup } from "./model_state.ts";
 import { type LoadReport, type NamedParts, optimizerTensors } from "./state_dict.ts";
 import { readState, type StateDictOptions, type StateTensor, writeState } from "./state_tensor.ts";
 
-/** What an optimizer knows of one parameter. */
+/** The state that an optimizer has for one parameter. */
 export interface ParameterState {
   /** Steps that the parameter took. */
   readonly step: number;
@@ -29,7 +29,7 @@ export interface OptimizerStateDict {
   readonly stepsTaken: number;
 }
 
-/** What was not as the model and its optimizer are. */
+/** The differences between a loaded state dict and the model with its optimizer. */
 export interface OptimizerLoadReport extends LoadReport {
   /** Settings of groups that are not as they were got; the optimizer's own are kept. */
   readonly changes: readonly string[];
@@ -40,7 +40,7 @@ export interface OptimizerLoadReport extends LoadReport {
  * sharded state is the optimizer's own memory, and every rank of `group` asks for a full one.
  *
  * @param model whose parameters the optimizer has
- * @throws {ArgumentError} if the optimizer is of another model, or whole tensors are wanted and no group is given
+ * @throws {ArgumentError} if the optimizer is of another model, or full tensors are wanted and no group is given
  * @example
  * ```ts
  * import { AdamW, launch } from "fullyshard";
@@ -117,7 +117,7 @@ export function setOptimizerStateDict(
   return { ...report, changes: counted.changes };
 }
 
-/** What of an optimizer's state dict is no tensor. */
+/** The parts of an optimizer's state dict that are not tensors. */
 interface CountedSteps {
   readonly stepsTaken: number;
   readonly steps: readonly (readonly [fqn: string, step: number])[];

@@ -1,5 +1,5 @@
 /**
- * Which rank writes which part of a tensor: a plan that every rank makes alike.
+ * Plans which rank writes which part of a tensor; every rank makes the same plan.
  *
  * @module
  */
@@ -9,17 +9,17 @@ import type { Box } from "../../tensor/shard_layout.ts";
 import type { Ranks } from "../format/ranks.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
-/** What one rank writes of a tensor: all that it holds. */
+/** The boxes that one rank writes of a tensor: all that it holds. */
 export interface Writer {
   readonly rank: number;
   readonly boxes: readonly Box[];
 }
 
-/** Which of the ranks that hold the same boxes is chosen: the one with the least to write so far, or the first. */
+/** The rule that chooses one of the ranks that hold the same boxes: the rank with the least to write so far, or the first. */
 export type WriterChoice = "least loaded" | "first";
 
 /**
- * Tells all ranks who holds what, and chooses who writes it, of the ranks that hold the same boxes. Collective.
+ * Tells all ranks which rank holds which boxes, and chooses the writer among the ranks that hold the same boxes. Collective.
  *
  * @param what what they write, for messages
  * @returns for each tensor, in the order given, its writers by rank

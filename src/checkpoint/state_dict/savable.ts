@@ -11,7 +11,7 @@ import { Parameter } from "../../tensor/parameter.ts";
 import type { Ranks } from "../format/ranks.ts";
 import { type DirectoryTensor, modelTensors, plainDirectoryTensors, type SavableModel } from "./state_dict.ts";
 
-/** How many objects and arrays of a manifest may lie in each other. */
+/** The greatest depth of nested objects and arrays in a manifest. */
 export const MANIFEST_DEPTH = 48;
 
 /** The tensors of a directory of a model: its own, or one for each parameter and saved buffer. */
@@ -19,7 +19,7 @@ export function tensorsOf(model: SavableModel): readonly DirectoryTensor[] {
   return [...model.directoryTensors?.() ?? plainDirectoryTensors(model)];
 }
 
-/** Names of tensors that are stored under another one's: a model's own, or those of parts found twice in a module's tree. */
+/** Names of tensors that are stored under another tensor's name: a model's own, or names of parts found twice in a module's tree. */
 export function tiedNamesOf(model: SavableModel): ReadonlyMap<string, string> {
   return model.tiedNames ?? (model instanceof Module ? namesFoundTwice(model) : new Map());
 }

@@ -26,11 +26,11 @@ export interface DirectoryTensor {
   readonly shape: Shape;
   /** The parameter or buffer that holds the values. */
   readonly part: Parameter | BufferTensor;
-  /** Which elements of the parameter or buffer it holds, in their order. */
+  /** The box of elements of the parameter or buffer that it holds, in their order. */
   readonly box: Box;
 }
 
-/** What a model is made of. */
+/** The parameters and buffers of a model. */
 export interface NamedParts {
   /** All parameters with their names, tied ones once. */
   namedParameters(): Iterable<readonly [name: string, parameter: Parameter]>;
@@ -49,12 +49,12 @@ export interface SavableModel extends NamedParts {
   /** The model's class in `transformers`, which saved configs name in `architectures`. @default what the config has */
   readonly hfClass?: string | undefined;
   /**
-   * Names of tensors that are stored under another one's (`lm_head.weight` when tied).
+   * Names of tensors that are stored under another tensor's name (`lm_head.weight` when tied).
    *
-   * @default those of parts that a module's tree has twice
+   * @default the names of parts that a module's tree has twice
    */
   readonly tiedNames?: ReadonlyMap<string, string> | undefined;
-  /** What other files of the model's family hold. */
+  /** The names and layouts that other files of the model's family use. */
   readonly otherFiles?: OtherFiles;
   /** Small files that each save writes beside the weights. @default none */
   readonly companions?: Companions | undefined;
@@ -66,13 +66,13 @@ export interface CheckpointModel extends SavableModel {
   directoryTensors(): Iterable<DirectoryTensor>;
   /** The `config.json` that `transformers` reads. */
   readonly hfConfig: Readonly<Record<string, unknown>>;
-  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
+  /** Names of tensors that are stored under another tensor's name (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
 }
 
 /** Names that transformers reads in files of a family, and that this library does not write. */
 export interface OtherFiles {
-  /** Where the body without its head lies: files of it alone have names without that, e.g. `model.`. */
+  /** The prefix of names in the body without its head, e.g. `model.`: files of the body alone have names without it. */
   readonly bodyPrefix: string;
   /** Prefixes of names, with what stands for them here. */
   readonly prefixes?: ReadonlyMap<string, string> | undefined;
@@ -104,10 +104,10 @@ function* namedParts(model: NamedParts): Generator<readonly [name: string, part:
 /** A parameter, buffer or optimizer state, and the elements of it that this rank holds. */
 export interface HeldTensor {
   readonly name: string;
-  /** What its memory holds: float32, but for frozen parameters that are kept in a narrower dtype. */
+  /** The dtype in its memory: float32, or a narrower dtype for frozen parameters that are kept in it. */
   readonly dtype: DType;
   readonly shard: ShardLayout;
-  /** What the elements' memory belongs to. */
+  /** The device that owns the elements' memory. */
   readonly device: MemoryPlace["device"];
   /** The device that computes with them, whose memory collectives reach. */
   readonly computeDevice: Device;
@@ -193,29 +193,29 @@ export function optimizerTensors(model: NamedParts, optimizer: Optimizer): HeldS
   });
 }
 
-/** What a file says of a tensor. */
+/** The shape and dtype that a file gives for a tensor. */
 export type FoundTensor = Pick<SafetensorsEntry, "shape" | "code">;
 
 /** Lines of an error in which every tensor has its own. */
 const MOST_LINES = 30;
 
-/** What a comparison needs besides the tensors. */
+/** The rules of a comparison. */
 interface FitRules {
   /** File or directory, for the error. */
   readonly where: string;
-  /** What the tensors are for: `model`, `optimizer` or `adapter`. */
+  /** The owner of the tensors: `model`, `optimizer` or `adapter`. */
   readonly what: string;
   /** Dtypes that can be loaded. */
   readonly codes: readonly string[];
   /** More that is wrong, one line each. */
   readonly problems?: readonly string[];
-  /** What helps, by the name of a missing tensor. */
+  /** Remedies, by the name of a missing tensor. */
   readonly remedies?: ReadonlyMap<string, string>;
-  /** Whether what is missing or unexpected is refused. @default true */
+  /** True if missing and unexpected tensors are refused. @default true */
   readonly strict?: boolean;
 }
 
-/** What does not have its counterpart. */
+/** The names on either side that have no counterpart. */
 export interface LoadReport {
   /** Names that were not given: what they stand for is as it was. */
   readonly missing: readonly string[];
@@ -265,7 +265,7 @@ export function requireFit(
   throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${inFew(lines).join("\n  ")}`);
 }
 
-/** Lines of an error, those of names that differ in numbers only as one with its count where there are many. */
+/** Lines of an error. Where there are many, names that differ only in numbers share a line, with their count. */
 function inFew(lines: readonly string[]): readonly string[] {
   if (lines.length <= MOST_LINES) return lines;
   const groups = new Map<string, number>();

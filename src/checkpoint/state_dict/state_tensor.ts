@@ -1,5 +1,5 @@
 /**
- * Values of state dicts, and how they come from and go to what this rank holds: in parts without communication, whole ones
+ * Values of state dicts, and how they come from and go to what this rank holds: in parts without communication, full tensors
  * by way of {@link gatherFull} and {@link scatterFull}. Which names they have is left to others.
  *
  * @module
@@ -15,14 +15,14 @@ import { type FullTensorOptions, gatherFull, scatterFull } from "./full_tensor.t
 import { readHeld, writeHeld } from "./held_values.ts";
 import { type HeldTensor, type LoadReport, requireFit } from "./state_dict.ts";
 
-/** What messages call a state dict that a caller gives. */
+/** The name of a state dict that a caller gives, in messages. */
 const GIVEN = "the state dict that was given";
 
 /** A tensor of a state dict: the elements of it that there are. */
 export interface StateTensor {
-  /** Shape of the whole tensor. */
+  /** Shape of the full tensor. */
   readonly shape: Shape;
-  /** Boxes of the whole, one after another: this rank's, or the one of all elements. */
+  /** Boxes of the full tensor in the values' order: this rank's boxes, or a single box of all elements. */
   readonly boxes: readonly Box[];
   /** The values of the boxes, each row-major. Of a sharded state dict they are a copy of what the model holds now. */
   toArray(): Float32Array<ArrayBuffer>;
@@ -32,20 +32,20 @@ export interface StateTensor {
 export interface StateDictOptions {
   /** The group of all ranks that hold the model. A sharded state dict can be got without it. */
   readonly group?: ProcessGroup;
-  /** Whether tensors are whole; else each rank has its own elements. @default false */
+  /** True if tensors are full; else each rank has its own elements. @default false */
   readonly fullStateDict?: boolean;
   /**
-   * Got: a copy in host memory, that later steps do not change; of whole tensors on rank 0 alone, the others get an empty state
-   * dict. @default false: this rank's memory itself, or copies of whole tensors on every rank
+   * Got: a copy in host memory, that later steps do not change; of full tensors on rank 0 alone, the others get an empty state
+   * dict. @default false: this rank's memory itself, or copies of full tensors on every rank
    */
   readonly cpuOffload?: boolean;
   /** Got: leaves out parameters that are not trained. @default false */
   readonly ignoreFrozenParams?: boolean;
   /** Set: refuses what is missing or unexpected; else it is reported. @default true */
   readonly strict?: boolean;
-  /** Set: rank 0 alone gives whole tensors, the others give an empty state dict. Needs `fullStateDict`. @default false */
+  /** Set: rank 0 alone gives full tensors, the others give an empty state dict. Needs `fullStateDict`. @default false */
   readonly broadcastFromRank0?: boolean;
-  /** Most bytes of whole tensors that are sent at once. @default 4 MiB */
+  /** Most bytes of full tensors that are sent at once. @default 4 MiB */
   readonly bufferBytes?: number;
 }
 
@@ -58,7 +58,7 @@ function hostTensor(
   return { shape, boxes, toArray: () => values };
 }
 
-/** What this rank holds now. */
+/** The values that this rank holds now. */
 function heldValues(tensor: HeldTensor): Float32Array<ArrayBuffer> {
   const values = new Float32Array(tensor.shard.numel);
   readHeld(tensor, 0, values);
@@ -66,9 +66,9 @@ function heldValues(tensor: HeldTensor): Float32Array<ArrayBuffer> {
 }
 
 /**
- * The values of tensors, as the options say; of none where another rank gets them. Collective where they are whole.
+ * The values of tensors, as the options say; empty where another rank gets them. Collective for full tensors.
  *
- * @throws {ArgumentError} if whole tensors are wanted of ranks that are not given
+ * @throws {ArgumentError} if full tensors are wanted of ranks that are not given
  */
 export function readState<T extends HeldTensor>(
   tensors: readonly T[],
@@ -101,11 +101,11 @@ function requireUnsharded<T extends HeldTensor>(tensor: T): T {
   );
 }
 
-/** What is to be overwritten, and by what. */
+/** The tensors that are to be overwritten, and the new values. */
 export interface StateChange {
   readonly tensors: readonly HeldTensor[];
   readonly given: ReadonlyMap<string, StateTensor>;
-  /** What the tensors are for: `model` or `optimizer`. */
+  /** The owner of the tensors: `model` or `optimizer`. */
   readonly what: string;
   /** Opens the memory for writing, if need be. @throws {ArgumentError} if what is missing has no values to keep */
   readonly open: (missing: readonly string[]) => ParameterWriting | undefined;
@@ -200,7 +200,7 @@ function requireGiven(
   return requireFit(expected, found, { where: GIVEN, what, codes: [code], strict });
 }
 
-/** Where this rank's elements lie in its memory and among those given. */
+/** The places of this rank's elements in its memory and among the given elements. */
 function takenSlices(
   { shard }: { readonly shard: { readonly boxes: readonly Box[] } },
   { boxes }: StateTensor,

@@ -1,5 +1,5 @@
 /**
- * Elements between files and device memory, in pieces, so that no tensor is ever whole on the host.
+ * Elements between files and device memory, in pieces, so that the host never holds a full tensor.
  *
  * @module
  */

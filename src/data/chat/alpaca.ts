@@ -4,10 +4,10 @@
  * @module
  */
 import { type JsonObject, kindOf } from "../../json.ts";
-import type { Message, Refuse } from "./columns.ts";
+import type { ChatMessage, RefuseRow } from "./columns.ts";
 
 /** The messages of a row. The user's is the instruction, and the input on a line of its own where there is one. */
-export function alpacaMessages(row: JsonObject, refuse: Refuse): readonly Message[] {
+export function alpacaMessages(row: JsonObject, refuse: RefuseRow): readonly ChatMessage[] {
   const text = (key: string): string => {
     const value = row[key] ?? "";
     if (typeof value !== "string") throw refuse(`a string under "${key}"`, kindOf(value));
@@ -17,7 +17,7 @@ export function alpacaMessages(row: JsonObject, refuse: Refuse): readonly Messag
   const [system, instruction, input, output] = [text("system"), text("instruction"), text("input"), text("output")];
   const history = row["history"] ?? [];
   if (!Array.isArray(history)) throw refuse('a list of pairs under "history"', kindOf(history));
-  const earlier = history.flatMap((pair: unknown): Message[] => {
+  const earlier = history.flatMap((pair: unknown): ChatMessage[] => {
     const [user, assistant]: unknown[] = Array.isArray(pair) ? pair : [];
     if (typeof user !== "string" || typeof assistant !== "string") {
       throw refuse('pairs of an instruction and an answer under "history"', kindOf(pair));

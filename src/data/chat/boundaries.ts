@@ -1,9 +1,10 @@
 /**
- * Which tokens a part of a text became.
+ * Finds the tokens that a part of a text became.
  *
- * Invariant: a token that any of the part lies in belongs to it, as `transformers` counts by the offsets of tokens. Where a token ends
- * is found by encoding the text up to a place: if its ids begin the ids of the whole text, a token ends there. Else the text of
- * single tokens is compared, from the nearest such place before it.
+ * Invariant: a token belongs to a part if any of its characters does, as `transformers` counts by the offsets of tokens.
+ *
+ * The ends of tokens are found by encoding the text up to a place: if the ids begin the ids of the full text, a token ends there.
+ * Otherwise the texts of single tokens are compared, from the nearest such place before it.
  *
  * @module
  */
@@ -13,7 +14,7 @@ import type { Span } from "./template.ts";
 
 /** Longest stretch, in characters, in which an end of a token is looked for before a place. */
 const STRETCH = 256;
-/** What stands in decoded text for a part of a character. */
+/** The character that decoded text has in place of an incomplete character. */
 const PARTIAL = "\ufffd";
 
 /** A text with its tokens. */
@@ -47,7 +48,7 @@ export function tokensIn(
   return isIn;
 }
 
-/** How many tokens end at a place or before it, and whether one ends right there. */
+/** The number of tokens that end at or before a place, and true in `isEnd` if one of them ends exactly there. */
 function tokensBefore(encoded: Encoded, place: number): { readonly count: number; readonly isEnd: boolean } {
   const { text, ids } = encoded;
   if (place === 0) return { count: 0, isEnd: true };
@@ -60,7 +61,7 @@ function tokensBefore(encoded: Encoded, place: number): { readonly count: number
   return before === undefined ? stepTo(encoded, 0, 0, place) : stepTo(encoded, start, before, place);
 }
 
-/** How many tokens the text up to a place is, if its ids begin those of all of it. */
+/** The number of tokens of the text up to a place, if its ids begin the ids of the complete text. */
 function endAt({ tokenizer, text, ids }: Encoded, place: number): number | undefined {
   const before = text.slice(0, place);
   if (!before.isWellFormed()) return undefined; // between the halves of a pair
@@ -94,7 +95,7 @@ function stepTo(
   return { count, isEnd: end === place };
 }
 
-/** How many ids two lists begin with alike. */
+/** The number of ids that two lists have in common at their start. */
 export function commonLength(a: readonly number[], b: readonly number[]): number {
   const most = Math.min(a.length, b.length);
   for (let i = 0; i < most; i++) if (a[i] !== b[i]) return i;

@@ -11,21 +11,21 @@ import { readMessages } from "./messages.ts";
 import { shareGptMessages } from "./share_gpt.ts";
 
 /** A message of a chat: a role, most often content, and what else a template reads. */
-export type Message = JsonObject & { readonly role: string };
+export type ChatMessage = JsonObject & { readonly role: string };
 
 /** A chat, as a template is given it. */
 export interface Chat {
   readonly kind: "chat";
-  readonly messages: readonly Message[];
+  readonly messages: readonly ChatMessage[];
   /** Messages of the prompt, where the row parts prompt and completion. */
   readonly promptLength: number | undefined;
   /** Descriptions of functions. */
   readonly tools: readonly JsonObject[] | undefined;
-  /** What the row gives the template besides. */
+  /** Further variables of the row that the template reads. */
   readonly variables: JsonObject;
 }
 
-/** A text that is to follow another one. */
+/** A text that is to follow an earlier text. */
 export interface PromptCompletion {
   readonly kind: "completion";
   readonly prompt: string;
@@ -41,16 +41,16 @@ export interface PlainText {
 /** The contents of a row. */
 export type RowContents = Chat | PromptCompletion | PlainText;
 
-/** How rows are read. */
+/** Options for reading rows. */
 export interface ColumnOptions {
   /** The column of rows that are text. */
   readonly textField: string;
-  /** What errors call the data. */
+  /** The name of the data in errors. */
   readonly name: string;
 }
 
 /** Makes the error for a row. */
-export type Refuse = (expected: string, got: string) => Error;
+export type RefuseRow = (expected: string, got: string) => Error;
 
 /** Columns by which a row is known, as errors list them. */
 const known = (textField: string): string =>
@@ -76,7 +76,7 @@ export function conventionOf(
  */
 export function contentsOf(row: Row, { textField, name }: ColumnOptions): RowContents {
   const { value } = row;
-  const refuse: Refuse = (expected, got) => rowError(name, row, { expected, got });
+  const refuse: RefuseRow = (expected, got) => rowError(name, row, { expected, got });
   const convention = conventionOf(value, textField);
   if (convention === undefined) {
     const keys = Object.keys(value).slice(0, 20).map((key) => JSON.stringify(key)).join(", ");
@@ -114,7 +114,7 @@ export function contentsOf(row: Row, { textField, name }: ColumnOptions): RowCon
   return { kind: "chat", messages, promptLength: prompt.length, ...rest };
 }
 
-function textOf(value: JsonObject, field: string, refuse: Refuse): string {
+function textOf(value: JsonObject, field: string, refuse: RefuseRow): string {
   const text = value[field];
   if (typeof text !== "string") throw refuse(`a string under "${field}"`, kindOf(text));
   if (!text.isWellFormed()) throw refuse(`valid Unicode text under "${field}"`, "half of a surrogate pair");
@@ -122,14 +122,14 @@ function textOf(value: JsonObject, field: string, refuse: Refuse): string {
 }
 
 /** Tools as a list; TRL's rows may hold them as JSON text. */
-function toolsOf(value: JsonObject, refuse: Refuse): readonly JsonObject[] | undefined {
+function toolsOf(value: JsonObject, refuse: RefuseRow): readonly JsonObject[] | undefined {
   const tools = fromJson(value["tools"], "tools", refuse);
   if (tools === undefined || tools === null) return undefined;
   if (Array.isArray(tools) && tools.every(isJsonObject)) return tools;
   throw refuse('a list of objects under "tools", or its JSON', kindOf(tools));
 }
 
-function variablesOf(value: JsonObject, refuse: Refuse): JsonObject {
+function variablesOf(value: JsonObject, refuse: RefuseRow): JsonObject {
   const variables = fromJson(value["chat_template_kwargs"], "chat_template_kwargs", refuse) ?? {};
   if (!isJsonObject(variables)) throw refuse('an object under "chat_template_kwargs"', kindOf(variables));
   const taken = ["messages", "tools", "add_generation_prompt"].find((key) => key in variables);
@@ -137,7 +137,7 @@ function variablesOf(value: JsonObject, refuse: Refuse): JsonObject {
   throw refuse('other names under "chat_template_kwargs"', `"${taken}", which a template is given anyway`);
 }
 
-function fromJson(value: unknown, field: string, refuse: Refuse): unknown {
+function fromJson(value: unknown, field: string, refuse: RefuseRow): unknown {
   if (typeof value !== "string") return value;
   try {
     return JSON.parse(value);

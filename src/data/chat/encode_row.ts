@@ -15,22 +15,24 @@ import { type ChatTemplates, noTemplate } from "./load_template.ts";
 import type { ChatTemplate, MarkedText, Span, TemplateInputs } from "./template.ts";
 import { renderTurns, requirePrefix } from "./turns.ts";
 
-/** What the loss is on: what an assistant writes in a chat, what follows a prompt, or all tokens. */
+/** The tokens that the loss is on: an assistant's messages of a chat, the completion after a prompt, or all tokens. */
 export type LossPart = "assistant" | "completion" | "all";
 
-/** What the loss may be on. */
+/** The values of {@link LossPart}. */
 export const LOSS_PARTS: readonly ["assistant", "completion", "all"] = ["assistant", "completion", "all"];
 
-/** How rows become samples. */
+/** Options for encoding rows as samples. */
 export interface RowEncoding {
   readonly tokenizer: Tokenizer;
-  /** What makes text of chats. */
+  /** The templates that turn chats into text. */
   readonly templates: ChatTemplates | undefined;
-  /** What the loss is on. @default an assistant's turns of chats, what follows the prompt of a row that has one, all of a text */
+  /**
+   * The tokens that the loss is on. @default an assistant's turns of chats, the completion of a row with a prompt, all of a text
+   */
   readonly lossOn: LossPart | undefined;
   /** Most tokens of a sample: what is behind them is cut off. */
   readonly maxLength: number;
-  /** What errors call the data. */
+  /** The name of the data in errors. */
   readonly name: string;
 }
 

@@ -1,8 +1,8 @@
 /**
- * What a chat template refuses or cannot do.
+ * The error of a chat template that refuses its input or fails.
  *
  * @module
  */
 
-/** What a template refuses, in its own words, or what fails in it. Who renders names the row or the file. */
+/** A template refused its input, in its own words, or failed. The caller that renders adds the row or the file. */
 export class TemplateFailure extends Error {}

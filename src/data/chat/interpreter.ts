@@ -29,7 +29,7 @@ export class PythonInterpreter extends Interpreter {
   /** Values of the sum that is being taken; undefined within all else. */
   #operands: Value[] | undefined;
 
-  /** @throws {TemplateFailure} for a sum of a text and what is none */
+  /** @throws {TemplateFailure} for a sum of a text and a value that is no text */
   override evaluate(statement: Statement, environment: Parameters<Evaluate>[1]): Value {
     const outer = this.#operands;
     const operands: Value[] | undefined = isSum(statement) ? [] : undefined;

@@ -4,9 +4,9 @@
  * @module
  */
 import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
-import type { Message, Refuse } from "./columns.ts";
+import type { ChatMessage, RefuseRow } from "./columns.ts";
 
-/** Names under which a message's reasoning is given; templates read the first, and those of gpt-oss the second. */
+/** Names under which a message's reasoning is given; templates read the first, and templates of gpt-oss the second. */
 const REASONING = ["reasoning_content", "thinking", "reasoning"] as const;
 
 /**
@@ -15,14 +15,14 @@ const REASONING = ["reasoning_content", "thinking", "reasoning"] as const;
  *
  * @param column where the list lies
  */
-export function readMessages(value: unknown, column: string, refuse: Refuse): readonly Message[] {
+export function readMessages(value: unknown, column: string, refuse: RefuseRow): readonly ChatMessage[] {
   if (!Array.isArray(value) || value.length === 0) {
     throw refuse(`a list of messages under "${column}", at least one`, kindOf(value));
   }
   return value.map((message: unknown, i) => readMessage(message, `${column}[${i}]`, refuse));
 }
 
-function readMessage(value: unknown, place: string, refuse: Refuse): Message {
+function readMessage(value: unknown, place: string, refuse: RefuseRow): ChatMessage {
   if (!isJsonObject(value)) throw refuse(`an object with "role" and "content" as ${place}`, kindOf(value));
   const { role } = value;
   if (typeof role !== "string" || role === "") {
@@ -39,7 +39,7 @@ function readMessage(value: unknown, place: string, refuse: Refuse): Message {
 }
 
 /** Refuses content that is neither text nor a list of parts with text: a text model sees nothing else. */
-function requireContent(content: unknown, place: string, refuse: Refuse): void {
+function requireContent(content: unknown, place: string, refuse: RefuseRow): void {
   if (content === undefined || content === null) return;
   const texts = Array.isArray(content) ? content.map(partText) : [content];
   for (const [i, text] of texts.entries()) {

@@ -1,6 +1,6 @@
 /**
- * Where the library's Jinja silently differs from Python's, a template is rewritten before it is parsed, so that it writes what
- * Python writes:
+ * Rewrites a template before it is parsed, in the places where the library's Jinja silently differs from Python's, so that both
+ * write the same:
  *
  * - `{{ x }}` writes None, True, False, lists and dictionaries as Python does;
  * - `strip`, `lstrip` and `rstrip` take the characters that they are to strip;
@@ -12,7 +12,7 @@ import { tokenize } from "@huggingface/jinja";
 import { TemplateFailure } from "./failure.ts";
 
 /** A token of a template. */
-export type Token = ReturnType<typeof tokenize>[number];
+export type JinjaToken = ReturnType<typeof tokenize>[number];
 
 /** Functions that rewritten templates call: of these names no template has any. */
 export const FUNCTIONS: Readonly<Record<string, (...args: readonly unknown[]) => unknown>> = {
@@ -30,26 +30,26 @@ const SIMPLE: readonly string[] = [
 const OPENING: Readonly<Record<string, string>> = { CloseParen: "OpenParen", CloseSquareBracket: "OpenSquareBracket" };
 
 /** Tokens of a template, rewritten. @throws {SyntaxError} if it is not Jinja */
-export function tokensOf(source: string): Token[] {
+export function tokensOf(source: string): JinjaToken[] {
   const tokens = tokenize(source.replace(/\r\n?/g, "\n"), { lstrip_blocks: true, trim_blocks: true });
   return rewriteStrips(rewriteOutput(tokens));
 }
 
 /** Tokens of some Jinja within `{{` and `}}`, to be put elsewhere. */
-function inner(expression: string): Token[] {
+function inner(expression: string): JinjaToken[] {
   return tokenize(`{{ ${expression} }}`).slice(1, -1);
 }
 
 /** Puts a call around what each `{{ }}` writes. */
-function rewriteOutput(tokens: readonly Token[]): Token[] {
+function rewriteOutput(tokens: readonly JinjaToken[]): JinjaToken[] {
   const before = inner("__fullyshard_text(");
   const after = inner(")");
-  const all: Token[] = [];
+  const all: JinjaToken[] = [];
   let start = 0;
   for (const token of tokens) {
     if (token.type === "CloseExpression") {
       const written = all.slice(start);
-      // A function is given None as what is not defined, so that it is None is told besides, where that can be asked twice.
+      // A function receives None as undefined. A further argument says that it is None, if the value can be evaluated twice.
       const isNone = written.every(({ type }) => SIMPLE.includes(type))
         ? [...inner(","), ...written, ...inner("is none")]
         : [];
@@ -64,7 +64,7 @@ function rewriteOutput(tokens: readonly Token[]): Token[] {
 }
 
 /** Makes calls of functions of the methods that take characters to strip. */
-function rewriteStrips(tokens: readonly Token[]): Token[] {
+function rewriteStrips(tokens: readonly JinjaToken[]): JinjaToken[] {
   const all = [...tokens];
   for (let i = 0; i < all.length; i++) {
     const [dot, name, open, next] = all.slice(i, i + 4);
@@ -79,8 +79,11 @@ function rewriteStrips(tokens: readonly Token[]): Token[] {
   return all;
 }
 
-/** Where the value begins whose method is called at a dot: a name or a text, with members, calls and subscripts behind it. */
-function beginningOf(tokens: readonly Token[], dot: number): number {
+/**
+ * The place at which the value begins whose method is called at a dot: a name or a text, with members, calls and subscripts
+ * after it.
+ */
+function beginningOf(tokens: readonly JinjaToken[], dot: number): number {
   let at = dot - 1;
   for (;;) {
     for (
@@ -99,7 +102,7 @@ function beginningOf(tokens: readonly Token[], dot: number): number {
   }
 }
 
-function matching(tokens: readonly Token[], close: number, opening: string): number {
+function matching(tokens: readonly JinjaToken[], close: number, opening: string): number {
   const closing = tokens[close]?.type;
   let depth = 0;
   for (let at = close; at >= 0; at--) {
@@ -125,7 +128,7 @@ function stripped(text: unknown, chars: unknown, atStart: boolean, atEnd: boolea
   return letters.slice(start, end).join("");
 }
 
-/** What Python writes of a value, which comes as a function is given it: a text as it is, and what is not defined as nothing. */
+/** The text that Python writes for a value that a function receives: a text unchanged, an undefined value as nothing. */
 function textOf(value: unknown, isNone: unknown = false): string {
   if (typeof value === "string") return value;
   if (isNone === true) return "None";

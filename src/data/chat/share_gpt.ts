@@ -4,9 +4,9 @@
  * @module
  */
 import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
-import type { Message, Refuse } from "./columns.ts";
+import type { ChatMessage, RefuseRow } from "./columns.ts";
 
-/** Roles of messages by who speaks. */
+/** Roles of messages by speaker. */
 const ROLES: Readonly<Record<string, string>> = {
   human: "user",
   user: "user",
@@ -20,11 +20,11 @@ const ROLES: Readonly<Record<string, string>> = {
   function_response: "tool",
 };
 
-/** Who speaks where a function is called: an assistant's message with a call, whose value is JSON. */
+/** The speaker of a function call: an assistant's message with a call, whose value is JSON. */
 const CALL = "function_call";
 
 /** The messages of a row. */
-export function shareGptMessages(row: JsonObject, refuse: Refuse): readonly Message[] {
+export function shareGptMessages(row: JsonObject, refuse: RefuseRow): readonly ChatMessage[] {
   const list = row["conversations"];
   if (!Array.isArray(list) || list.length === 0) {
     throw refuse('a list of messages under "conversations", at least one', kindOf(list));
@@ -35,7 +35,7 @@ export function shareGptMessages(row: JsonObject, refuse: Refuse): readonly Mess
   return [{ role: "system", content: system }, ...messages];
 }
 
-function toMessage(value: unknown, place: string, refuse: Refuse): Message {
+function toMessage(value: unknown, place: string, refuse: RefuseRow): ChatMessage {
   if (!isJsonObject(value)) throw refuse(`an object with "from" and "value" as ${place}`, kindOf(value));
   // Some data sets name the column so and have messages all the same.
   const from = value["from"] ?? value["role"];
@@ -50,7 +50,7 @@ function toMessage(value: unknown, place: string, refuse: Refuse): Message {
   return { role, content: text };
 }
 
-function callsOf(text: string, place: string, refuse: Refuse): readonly JsonObject[] {
+function callsOf(text: string, place: string, refuse: RefuseRow): readonly JsonObject[] {
   let value: unknown;
   try {
     value = JSON.parse(text);

@@ -7,17 +7,17 @@
 import { Environment, parse } from "@huggingface/jinja";
 import { CheckpointError, UnsupportedError } from "../../errors.ts";
 import type { JsonObject } from "../../json.ts";
-import type { Message } from "./columns.ts";
+import type { ChatMessage } from "./columns.ts";
 import { TemplateFailure } from "./failure.ts";
 import { PythonInterpreter } from "./interpreter.ts";
 import { FUNCTIONS, tokensOf } from "./python_jinja.ts";
 import { strftime } from "./strftime.ts";
 
-/** What a template is given. */
+/** The inputs of a template. */
 export interface TemplateInputs {
-  readonly messages: readonly Message[];
+  readonly messages: readonly ChatMessage[];
   readonly tools?: readonly JsonObject[] | undefined;
-  /** Whether the text ends with what begins an assistant's turn. @default false */
+  /** True if the text ends with the beginning of an assistant's turn. @default false */
   readonly addGenerationPrompt?: boolean;
   /** Other variables that the template reads; they count before special tokens of the same name. */
   readonly variables?: JsonObject;
@@ -49,7 +49,7 @@ export class ChatTemplate {
   readonly file: string;
   /** Its Jinja text. */
   readonly source: string;
-  /** Whether it says which text an assistant writes. */
+  /** True if the template marks the text that an assistant writes. */
   readonly marksAssistant: boolean;
   /** Special tokens by name. */
   readonly tokens: Readonly<Record<string, string>>;
@@ -156,7 +156,7 @@ export class ChatTemplate {
   }
 }
 
-/** What every template may call and name. */
+/** The functions and constants that every template may use. */
 const CONSTANTS: Readonly<Record<string, unknown>> = {
   true: true,
   false: false,

@@ -1,5 +1,6 @@
 /**
- * What an assistant wrote of a chat whose template does not say so: turn by turn, by what a turn adds to the text of the turns before.
+ * Finds an assistant's text in a chat whose template does not mark it: turn by turn, from the text that each turn adds to the text
+ * of the turns before.
  *
  * @module
  */
@@ -11,7 +12,7 @@ import type { ChatTemplate, MarkedText, Span, TemplateInputs } from "./template.
  * assistant's turn, is compared with the text of all messages up to it: what is more is the turn, with what ends it.
  *
  * @throws {TemplateFailure} if the template writes the beginning of the chat otherwise when there is more of it, so that no part of
- * the whole text is the turn
+ * the full text is the turn
  */
 export function renderTurns(template: ChatTemplate, inputs: TemplateInputs): MarkedText {
   const text = template.render(inputs);
@@ -37,7 +38,7 @@ function turnOf(template: ChatTemplate, inputs: TemplateInputs, i: number, text:
 }
 
 /**
- * Refuses a text that does not begin with that of a part of its chat.
+ * Refuses a text that does not begin with the text of a part of its chat.
  *
  * @param what the part
  */

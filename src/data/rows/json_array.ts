@@ -39,11 +39,11 @@ export async function* jsonArray(
 /** A row without its file. */
 type Element = Omit<Row, "file"> | Omit<BadRow, "file">;
 
-/** Where reading is: before the array, before an element, in one, behind one, behind the array. */
-type State = "start" | "element" | "inside" | "comma" | "ended";
+/** The position of reading: before the array, before an element, inside an element, after an element, after the array. */
+type ArrayState = "start" | "element" | "inside" | "comma" | "ended";
 
 class Scanner {
-  state: State = "start";
+  state: ArrayState = "start";
   /** The line that is read, from 1. */
   line = 1;
   #isFirst = true;
@@ -99,7 +99,7 @@ class Scanner {
     this.#isEscaped = false;
   }
 
-  /** Whether the present element ends before or with a byte. */
+  /** Tells if the present element ends before a byte or with it; undefined if it does not end there. */
   #isBehind(byte: number): "before" | "with" | undefined {
     if (this.#inString) {
       if (this.#isEscaped) this.#isEscaped = false;

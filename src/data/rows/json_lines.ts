@@ -28,7 +28,7 @@ function parseRow(bytes: Uint8Array, place: RowPlace): Row | BadRow | undefined 
   return { ...place, ...parseObjectOf(decoded.text, "one JSON object a line") };
 }
 
-/** A JSON object as a row's contents, or what is wrong with it. */
+/** A JSON object as a row's contents, or its problem. */
 export function parseObjectOf(
   text: string,
   expected: string,

@@ -15,21 +15,21 @@ import { mayHoldRows, rowsOf } from "./rows.ts";
 export interface RowSource {
   /** The files of the rows, for messages. */
   readonly files: readonly string[];
-  /** What was left out of directories. */
+  /** The files that were left out of directories. */
   readonly skipped: SkippedFiles;
   /** Bytes of the files. */
   readonly byteLength: number;
-  /** Each row once; bytes of the files before that of a row tell how far reading has come. */
+  /** Each row once; the bytes of the files before the row's file give the progress of reading. */
   rows(): AsyncIterable<(Row | BadRow) & { readonly bytesRead: number }>;
   /** SHA-256 of the files' contents, hexadecimal, wherever they lie. Reads all of them. */
   fingerprint(): string;
 }
 
-/** How files are found. */
+/** Options for finding files. */
 export interface RowOptions {
   /** The column of rows that are text. */
   readonly textField: string;
-  /** What errors call the data. */
+  /** The name of the data in errors. */
   readonly name: string;
 }
 
@@ -64,7 +64,7 @@ export async function openRows(inputs: readonly string[], options: RowOptions): 
   };
 }
 
-/** Whether the first row of some file is a chat, or a prompt with its completion. */
+/** True if the first row of any file is a chat, or a prompt with its completion. */
 async function hasChats(files: readonly string[], { textField, name }: RowOptions): Promise<boolean> {
   for (const file of files) {
     for await (const row of rowsOf(file, name)) {

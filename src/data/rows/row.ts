@@ -1,13 +1,13 @@
 /**
- * A row of data: one JSON object, with the place where it lies. A row that cannot be read is a row too, so that its reader
- * decides whether it ends the run or is skipped.
+ * A row of data: one JSON object, with its place. A row that cannot be read is a row too, so that its reader
+ * decides whether it ends the training or is skipped.
  *
  * @module
  */
 import { ConfigError } from "../../errors.ts";
 import type { JsonObject } from "../../json.ts";
 
-/** Where a row begins. */
+/** The place at which a row begins. */
 export interface RowPlace {
   readonly file: string;
   /** Line of the file, from 1, after unpacking. */
@@ -24,10 +24,10 @@ export interface BadRow extends RowPlace {
   readonly problem: RowProblem;
 }
 
-/** What is wrong with a row. */
+/** The problem of a row that cannot be used. */
 export interface RowProblem {
   readonly expected: string;
-  /** What was found, and what helps. */
+  /** The value found, and the remedy. */
   readonly got: string;
 }
 
@@ -39,7 +39,7 @@ export function rowError(name: string, { file, line }: RowPlace, { expected, got
 /** Most bytes of a row: what is longer is no sample of anything, and most often a file that is not one object a line. */
 export const MAX_ROW_BYTES = 50_000_000;
 
-/** What is wrong with a row that is longer than {@link MAX_ROW_BYTES}. */
+/** The problem of a row that is longer than {@link MAX_ROW_BYTES}. */
 export function tooLong(byteLength: number): RowProblem {
   return {
     expected: `at most ${MAX_ROW_BYTES} bytes of a row`,

@@ -11,17 +11,17 @@ import { jsonArray } from "./json_array.ts";
 import { jsonLines } from "./json_lines.ts";
 import type { BadRow, Row } from "./row.ts";
 
-/** How a file holds rows. */
+/** The form in which a file holds rows. */
 export type RowFormat = "json-lines" | "json-array" | "csv";
 
-/** What names of files that hold rows end in, before an ending of gzip. */
+/** The endings of names of files that hold rows, before an ending of gzip. */
 const ENDINGS: readonly (readonly [RegExp, RowFormat | "json"])[] = [
   [/\.(?:jsonl|ndjson)$/i, "json-lines"],
   [/\.json$/i, "json"],
   [/\.csv$/i, "csv"],
 ];
 
-/** Whether a file may hold rows, by its name. */
+/** True if a file may hold rows, by its name. */
 export function mayHoldRows(file: string): boolean {
   return endingOf(file) !== undefined;
 }
@@ -32,7 +32,7 @@ function endingOf(file: string): RowFormat | "json" | undefined {
 }
 
 /**
- * How a file holds rows, by its name and, of .json, by its first mark: an array, or one object a line.
+ * The form in which a file holds rows, by its name and, of .json, by its first character: an array, or one object a line.
  *
  * @throws {FileError} if it cannot be read
  */

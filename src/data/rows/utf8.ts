@@ -18,7 +18,7 @@ export function decodeUtf8(bytes: Uint8Array): Decoded {
   }
 }
 
-/** What was found in place of UTF-8 text, and what helps. */
+/** Describes the bytes that were found in place of UTF-8 text, and the remedy. */
 export function notUtf8({ at, byte }: { readonly at: number; readonly byte: number | undefined }): string {
   const remedy = "; text of another encoding is converted by, e.g., 'iconv -f LATIN1 -t UTF-8'";
   return byte === undefined
@@ -26,7 +26,7 @@ export function notUtf8({ at, byte }: { readonly at: number; readonly byte: numb
     : `byte 0x${byte.toString(16).padStart(2, "0")} at byte ${at}${remedy}`;
 }
 
-/** Bytes of whole valid characters before the first that are not: by halving, as validity of a prefix is monotonic. */
+/** Bytes of complete valid characters before the first that are not: by halving, as validity of a prefix is monotonic. */
 function validLength(bytes: Uint8Array): number {
   let valid = 0;
   let invalid = bytes.length + 1;

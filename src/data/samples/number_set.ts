@@ -63,7 +63,7 @@ export class NumberSet {
   }
 }
 
-/** Which of a word's bits is the lowest that is set. */
+/** The index of the lowest set bit of a word. */
 function lowestBit(word: number): number {
   return 31 - Math.clz32(word & -word);
 }

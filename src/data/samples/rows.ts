@@ -1,5 +1,5 @@
 /**
- * Which samples lie in which rows. Rows are planned from lengths alone, so that each rank plans all of them, alike, and reads its own.
+ * Plans which samples lie in which rows, from lengths alone: every rank makes the same full plan, and reads its own rows.
  *
  * Packing is best-fit decreasing, as TRL's `pack_dataset` does it: samples from the longest to the shortest, each into the row that
  * it fills best, of rows that it fills alike into the one that has been so for longest.
@@ -10,14 +10,14 @@ import { at } from "../../at.ts";
 import { NumberSet } from "./number_set.ts";
 
 /**
- * How samples become rows, by TRL's names:
+ * The ways in which samples become rows, by TRL's names:
  * - `none`: a row for each sample, cut at the sequence length, as long as the longest of its micro-batch;
  * - `wrapped`: one stream, cut into rows anywhere; tokens see the documents before their own that are in their row;
  * - `bfd`: several samples in a row, which do not see each other; what is longer than a row is cut off and left out;
  * - `bfd-split`: the same, but what is longer than a row goes into several, as samples of their own.
  */
 export const PACKINGS = ["none", "wrapped", "bfd", "bfd-split"] as const;
-/** How samples become rows. */
+/** One of {@link PACKINGS}. */
 export type Packing = typeof PACKINGS[number];
 
 /** A sample, or a part of one, in a row. */
@@ -52,7 +52,7 @@ export class Rows {
    * Plans rows.
    *
    * @param count number of samples
-   * @param lengthOf tokens of a sample; those of none are left out
+   * @param lengthOf tokens of a sample; samples of no tokens are left out
    */
   constructor(
     count: number,
@@ -119,7 +119,7 @@ export class Rows {
 }
 
 /** The row of each part, by the order in which parts were placed. */
-interface Placement {
+interface RowPlacement {
   readonly numRows: number;
   /** Parts, from the longest to the shortest; of equal ones the first comes first. */
   readonly placed: Uint32Array;
@@ -127,7 +127,7 @@ interface Placement {
   readonly rows: Uint32Array;
 }
 
-function bestFit(lengths: Uint32Array, sequenceLength: number): Placement {
+function bestFit(lengths: Uint32Array, sequenceLength: number): RowPlacement {
   const placed = longestFirst(lengths, sequenceLength);
   const rows = new Uint32Array(placed.length);
   const open = new NumberSet(sequenceLength + 1); // how much room rows have
@@ -176,7 +176,7 @@ function longestFirst(lengths: Uint32Array, longest: number): Uint32Array {
 }
 
 /** Parts row by row, in the order in which they were placed; and where each row's begin, and all end. */
-function grouped({ numRows, placed, rows }: Placement): readonly [order: Uint32Array, begins: Uint32Array] {
+function grouped({ numRows, placed, rows }: RowPlacement): readonly [order: Uint32Array, begins: Uint32Array] {
   const begins = new Uint32Array(numRows + 1);
   for (const row of rows) begins[row + 1] = at(begins, row + 1, "row") + 1;
   for (let row = 1; row <= numRows; row++) begins[row] = at(begins, row, "row") + at(begins, row - 1, "row");

@@ -8,7 +8,7 @@
 export interface TokenSample {
   /** Token ids. */
   readonly ids: Int32Array;
-  /** The same ids, -100 where a token is read but not trained on. Not shifted: a label is that of its own token. */
+  /** The same ids, -100 where a token is read but not trained on. Not shifted: each label belongs to its own token. */
   readonly labels: Int32Array;
 }
 
@@ -17,7 +17,7 @@ export const IGNORED = -100;
 
 /** Samples, read by number. */
 export interface SampleStream {
-  /** How many there are. */
+  /** The number of samples. */
   readonly length: number;
   /** Changes with the samples: hexadecimal. */
   readonly fingerprint: string;

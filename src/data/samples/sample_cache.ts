@@ -1,8 +1,8 @@
 /**
- * Samples of rows, made once and kept in a file that is named by what they are made from. Which rank makes it and who waits is left to the
- * trainer.
+ * Samples of rows, made once and kept in a file that is named by a fingerprint of their inputs. The trainer chooses the rank that
+ * makes it.
  *
- * Invariant: a file appears whole, so one that is there is right.
+ * Invariant: a file appears complete, so a file that is there is right.
  *
  * @module
  */
@@ -19,20 +19,20 @@ import { rowError } from "../rows/row.ts";
 import { type OpenSamples, openSamples, samplesInMemory, type SampleSummary, SampleWriter } from "./sample_file.ts";
 import { IGNORED, type TokenSample } from "./sample.ts";
 
-/** How rows become samples, and which rows may be left out. */
+/** Options for encoding rows as samples and for leaving rows out. */
 export interface SampleOptions extends RowEncoding {
   /** The column of rows that are text. */
   readonly textField: string;
-  /** Whether rows that do not fit are left out and counted. @default the first one ends the run */
+  /** True if rows that do not fit are left out and counted. @default the first such row ends the training */
   readonly skipBadRows: boolean;
 }
 
 /** Samples as a file that may have to be made first. */
 export interface SampleCache {
   readonly path: string;
-  /** What rows and their encoding are, in one: hexadecimal, the same on every rank. */
+  /** One fingerprint of the rows and their encoding together: hexadecimal, the same on every rank. */
   readonly fingerprint: string;
-  /** What the rows are: {@link RowSource.fingerprint}. */
+  /** The fingerprint of the rows: {@link RowSource.fingerprint}. */
   readonly textFingerprint: string;
   exists(): boolean;
   /**
@@ -47,7 +47,7 @@ export interface SampleCache {
   open(): OpenSamples;
 }
 
-/** What of rows that are skipped is kept in words. */
+/** The number of skipped rows that are described in words. */
 const MOST_SKIPPED = 3;
 /** Changes whenever the same rows give other samples than before. */
 const ENCODING = "samples 2";
@@ -118,7 +118,7 @@ export async function encodeInMemory(source: RowSource, options: SampleOptions, 
   return samplesInMemory(samples, count.summary(source), fingerprintOf(known ?? source.fingerprint(), options));
 }
 
-/** What of an encoding changes samples. */
+/** A fingerprint of the settings of an encoding that change samples. */
 export function encodingPrint(
   { tokenizer, templates, lossOn, maxLength, textField, skipBadRows }: SampleOptions,
 ): string {
@@ -176,7 +176,7 @@ export class Counter {
    * @returns false for an error that is to be thrown
    */
   skips(error: unknown, skipBadRows: boolean): boolean {
-    // A problem without a place, as that there is no template, is not that of the row.
+    // A problem without a place, as that there is no template, is not the row's.
     if (!skipBadRows || !(error instanceof ConfigError)) return false;
     if (error.problems.some(({ where }) => where === undefined)) return false;
     this.#skip(error);
@@ -191,7 +191,7 @@ export class Counter {
     }
   }
 
-  /** What was counted. @throws {ConfigError} if no row was a sample */
+  /** The counts of samples, tokens and skipped rows. @throws {ConfigError} if no row was a sample */
   summary({ files }: Pick<RowSource, "files">): SampleSummary {
     const skipped = this.#skipped;
     if (this.#samples > 0) {

@@ -19,7 +19,7 @@ const TRAILER = 32;
 /** Tokens that are gathered before they are written. */
 const CHUNK = 1 << 18;
 
-/** What was made of rows. */
+/** The counts of samples and skipped rows. */
 export interface SampleSummary {
   readonly samples: number;
   readonly tokens: number;
@@ -29,7 +29,7 @@ export interface SampleSummary {
   readonly cutSamples: number;
   /** Rows that were skipped. */
   readonly skipped: number;
-  /** What was wrong with the first of them. */
+  /** The problems of the first skipped rows. */
   readonly firstSkipped: readonly string[];
 }
 

@@ -13,7 +13,7 @@ export const MAX_MERGES: number = 2 ** 21;
 
 const PLACES = 2 ** 32;
 
-/** Which two ids make which, in the order in which they were learned. */
+/** The merges in the order in which they were learned: two ids, and the id that they become. */
 export class Merges {
   readonly #mask: number;
   readonly #table: Int32Array;

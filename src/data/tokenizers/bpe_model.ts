@@ -9,7 +9,7 @@ import { type Model, PieceCache, readVocab, unknownError } from "./model.ts";
 import type { JsonPart } from "./part.ts";
 import { utf8 } from "./unicode.ts";
 
-/** Pieces that are longer are cut where no merge reaches over, as pieces without pre-tokenizer are whole documents. */
+/** Pieces that are longer are cut where no merge reaches over, as pieces without pre-tokenizer are full documents. */
 const LONG_PIECE = 64;
 
 /**

@@ -11,7 +11,7 @@ import { byteLetters, textOf, utf8 } from "./unicode.ts";
 /** Changes tokens; joined, they are the text. */
 export type Decoder = (tokens: readonly string[]) => readonly string[];
 
-/** What {@link readDecoder} knows. */
+/** The types that {@link readDecoder} supports. */
 const TYPES = [
   "ByteLevel",
   "ByteFallback",
@@ -125,7 +125,7 @@ function metaspace(part: JsonPart): Decoder {
   return (tokens) => tokens.map((token, i) => token.replaceAll(replacement, i === 0 && scheme !== "never" ? "" : " "));
 }
 
-/** What English loses by blanks between tokens, put back. */
+/** Pairs of a text with the blanks that English gets between tokens, and the text without them. */
 const CLEANUPS = [[" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [
   " 'm",
   "'m",

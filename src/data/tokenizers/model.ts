@@ -11,7 +11,7 @@ import type { JsonPart } from "./part.ts";
 export interface Model {
   /** Ids by token. */
   readonly vocab: ReadonlyMap<string, number>;
-  /** How many tokens Python counts: two names of one id count twice. */
+  /** The number of tokens as Python counts them: two names of one id count twice. */
   readonly size: number;
   /**
    * Adds the ids of a piece to `out`.

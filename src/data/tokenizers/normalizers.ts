@@ -16,13 +16,13 @@ export type Normalizer = (text: string) => string;
 /** A normalizer, and what else of it counts. */
 export interface NormalizerPart {
   readonly normalize: Normalizer;
-  /** Whether the text may begin with another of its characters than before, or with one that was not there. */
+  /** True if the text may then begin with another of its characters, or with one that it did not have. */
   readonly movesStart: boolean;
-  /** Whether it may make several characters of one, between which a token may end. */
+  /** True if it may make several characters of one, between which a token may end. */
   readonly divides: boolean;
 }
 
-/** What {@link readNormalizer} knows. */
+/** The types that {@link readNormalizer} supports. */
 const TYPES = [
   "NFC",
   "NFD",

@@ -7,7 +7,7 @@
 import { CheckpointError } from "../../errors.ts";
 import { isJsonObject, type JsonObject } from "../../json.ts";
 
-/** How many objects and arrays may lie in each other in a tokenizer's files. */
+/** The greatest depth of nested objects and arrays in a tokenizer's files. */
 export const TOKENIZER_DEPTH = 32;
 
 /** The remedy for a tokenizer that cannot be read. */

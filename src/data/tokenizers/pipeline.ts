@@ -2,7 +2,7 @@
  * A `tokenizer.json` as Python's `tokenizers` runs it: added tokens are found, the text between them is normalized and cut into
  * pieces, and a model makes ids of each piece.
  *
- * Invariant: ids and texts are those of `tokenizers` 0.23.3, or the file is refused by name. `scripts/tokenizers` compares.
+ * Invariant: ids and texts are the same as in `tokenizers` 0.23.3, or the file is refused by name. `scripts/tokenizers` compares.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import type { TextPiece } from "./split.ts";
 import { readUnigram } from "./unigram_model.ts";
 import { readWordLevel, readWordPiece } from "./word_models.ts";
 
-/** Keys of the file: the parts, and what changes no id of a whole text. As in `transformers`, no text is cut off or padded. */
+/** Keys of the file: the parts, and what changes no id of a full text. As in `transformers`, no text is cut off or padded. */
 const KEYS = [
   "version",
   "truncation",
@@ -54,7 +54,7 @@ export class TokenizerPipeline {
    * Reads the contents of the file.
    *
    * @param more the `added_tokens_decoder` of `tokenizer_config.json`: of a token that both files name, its options count
-   * @throws {CheckpointError} naming what is wrong or not supported
+   * @throws {CheckpointError} naming the part that is wrong or not supported
    */
   constructor(json: JsonObject, file: string, more?: JsonPart) {
     for (const [key, value] of Object.entries(json)) {
@@ -166,7 +166,7 @@ function checkPostProcessor(part: JsonPart | undefined): void {
   if (part.type === "Sequence") { for (const step of part.parts("processors")) checkPostProcessor(step); }
 }
 
-/** Reads the file's added tokens. Python gives ids by its own rule, so those of the file must be these. */
+/** Reads the file's added tokens. Python gives ids by its own rule, so the ids in the file must equal them. */
 function readAddedTokens(json: JsonObject, file: string, model: Model): readonly AddedToken[] {
   if (json["added_tokens"] === undefined || json["added_tokens"] === null) return [];
   const tokens: AddedToken[] = [];

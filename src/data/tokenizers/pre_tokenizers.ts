@@ -16,13 +16,13 @@ export type PreTokenizer = (pieces: readonly TextPiece[]) => readonly TextPiece[
 /** A pre-tokenizer, and what else of it counts. */
 export interface PreTokenizerPart {
   readonly cut: PreTokenizer;
-  /** Whether it must know which piece is the first of the text. */
+  /** True if it needs to know which piece is the first of the text. */
   readonly needsFirst: boolean;
-  /** Whether a piece may begin with a character that was not in the text. */
+  /** True if a piece may begin with a character that was not in the text. */
   readonly movesStart: boolean;
 }
 
-/** What {@link readPreTokenizer} knows. */
+/** The types that {@link readPreTokenizer} supports. */
 const TYPES = [
   "ByteLevel",
   "Split",

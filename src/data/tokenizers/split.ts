@@ -4,7 +4,7 @@
  * @module
  */
 
-/** What becomes of what matched: a piece of its own, nothing, a part of a neighbour, or one piece with matches beside it. */
+/** The treatment of a match: a piece of its own, removed, part of a neighbouring piece, or one piece with the matches beside it. */
 export const BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] as const;
 
 /** One of {@link BEHAVIORS}. */
@@ -13,7 +13,7 @@ export type Behavior = typeof BEHAVIORS[number];
 /** A piece of text that a pre-tokenizer has made. */
 export interface TextPiece {
   readonly text: string;
-  /** Whether its first character is the first of the whole text. */
+  /** True if its first character is the first of the full text. */
   readonly isFirst: boolean;
 }
 
@@ -76,7 +76,7 @@ function spansOf(text: string, pattern: RegExp, invert: boolean): TextSpan[] {
   return spans;
 }
 
-/** Whether a place is between the two units of a character, where V8 finds empty matches. */
+/** True if a place is between the two UTF-16 units of a character, where V8 finds empty matches. */
 function isWithinPair(text: string, at: number): boolean {
   return at > 0 && (text.codePointAt(at - 1) ?? 0) > 0xffff;
 }

@@ -13,7 +13,7 @@ export const FLAGS = "gv";
 /** Blanks of Unicode, as Rust and Oniguruma know them: JavaScript's `\s` has U+FEFF besides and lacks U+0085. */
 export const WHITE_SPACE = "\\p{White_Space}";
 
-/** A class of ranges in hexadecimal, such as those of `unicode_tables.ts`. */
+/** A class of ranges in hexadecimal, such as the tables of `unicode_tables.ts`. */
 export function classOf(ranges: string): string {
   const codes = ranges.split(" ").map((range) => range.split("-").map((code) => `\\u{${code}}`).join("-"));
   return `[${codes.join("")}]`;

@@ -92,12 +92,12 @@ export const PUNCTUATION: string =
   "110be-110c1 11140-11143 11174-11175 111c5-111c9 111cd 111db 111dd-111df 11238-1123d 112a9 114c6 115c1-115d7 " +
   "11641-11643 1173c-1173e 12470-12474 16a6e-16a6f 16af5 16b37-16b3b 16b44 1bc9f 1da87-1da8b";
 
-/** What `BertNormalizer` removes as control characters. */
+/** The control characters that `BertNormalizer` removes. */
 export const CONTROL: string =
   "0-8 b-c e-1f 7f-9f ad 600-605 61c 6dd 70f 180e 200b-200f 202a-202e 2060-2064 2066-206f e000-f8ff feff fff9-fffb " +
   "fffd 110bd 1bca0-1bca3 1d173-1d17a e0001 e0020-e007f f0000-ffffd 100000-10fffd";
 
-/** What `BertNormalizer` removes as accents. */
+/** The accents that `BertNormalizer` removes. */
 export const BERT_ACCENTS: string =
   "300-36f 483-487 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 6ea-6ed 711 730-74a " +
   "7a6-7b0 7eb-7f3 816-819 81b-823 825-827 829-82d 859-85b 8e3-902 93a 93c 941-948 94d 951-957 962-963 981 9bc " +
@@ -121,7 +121,7 @@ export const BERT_ACCENTS: string =
   "1d185-1d18b 1d1aa-1d1ad 1d242-1d244 1da00-1da36 1da3b-1da6c 1da75 1da84 1da9b-1da9f 1daa1-1daaf 1e8d0-1e8d6 " +
   "e0100-e01ef";
 
-/** What `StripAccents` removes. */
+/** The accents that `StripAccents` removes. */
 export const ACCENTS: string =
   "300-36f 483-489 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 6ea-6ed 711 730-74a " +
   "7a6-7b0 7eb-7f3 816-819 81b-823 825-827 829-82d 859-85b 8d4-8e1 8e3-903 93a-93c 93e-94f 951-957 962-963 981-983 " +
@@ -145,7 +145,7 @@ export const ACCENTS: string =
   "1d242-1d244 1da00-1da36 1da3b-1da6c 1da75 1da84 1da9b-1da9f 1daa1-1daaf 1e000-1e006 1e008-1e018 1e01b-1e021 " +
   "1e023-1e024 1e026-1e02a 1e8d0-1e8d6 1e944-1e94a e0100-e01ef";
 
-/** What the normalization of Python's `tokenizers` neither changes nor reorders nor joins, and JavaScript's does. */
+/** The characters that the normalization of Python's `tokenizers` neither changes nor reorders nor joins, and JavaScript's does. */
 export const NEWER: string =
   "7fd 897-89f 8ca-8d3 9fe c3c d3b-d3c eba 1715 1abf-1add 1ae0-1aeb 1df6-1dfa 32ff a7f1-a7f4 a82c ab69 105c9 105d2 " +
   "105da 105e4 10781-10785 10787-107b0 107b2-107ba 10d24-10d27 10d69-10d6d 10eab-10eac 10efa-10efb 10efd-10eff " +

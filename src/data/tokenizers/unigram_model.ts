@@ -14,7 +14,7 @@ const UNKNOWN_PENALTY = 10;
 /**
  * Reads a Unigram model.
  *
- * @throws {CheckpointError} naming what is wrong
+ * @throws {CheckpointError} naming the part that is wrong
  */
 export function readUnigram(part: JsonPart): Model {
   return new UnigramModel(part);

@@ -9,7 +9,7 @@ import type { JsonPart } from "./part.ts";
 /**
  * Reads a WordLevel model.
  *
- * @throws {CheckpointError} naming what is wrong
+ * @throws {CheckpointError} naming the part that is wrong
  */
 export function readWordLevel(part: JsonPart): Model {
   const { file } = part;
@@ -29,7 +29,7 @@ export function readWordLevel(part: JsonPart): Model {
 /**
  * Reads a WordPiece model.
  *
- * @throws {CheckpointError} naming what is wrong
+ * @throws {CheckpointError} naming the part that is wrong
  */
 export function readWordPiece(part: JsonPart): Model {
   const { file } = part;

@@ -37,7 +37,7 @@ export const OPS = {
     "cos",
     "addScalar", // x + p0
     "mulScalar", // x * p0
-    "clamp", // min(max(x, p0), p1); gradient 1 where p0 <= x <= p1
+    "clamp", // min(max(x, p0), p1); gradient 1 where p0 < x < p1; -Infinity and Infinity are no limits
     "powScalar", // x^p0; gradient 0 where p0 is 0
     "softplus", // ln(1 + e^x)
   ],

@@ -34,7 +34,7 @@ export const POLLOUT = 4;
 /** Bytes of `struct pollfd`, and the byte offsets of its members. */
 export const POLLFD = { byteLength: 8, fd: 0, events: 4, revents: 6 } as const;
 
-/** What is read of `struct addrinfo`, and what is asked by it. */
+/** The members of `struct addrinfo` that are read, or set in a query. */
 export const ADDRINFO = {
   name: "addrinfo",
   byteLength: 48,

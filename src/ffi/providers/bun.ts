@@ -17,7 +17,7 @@ import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, Binding, FfiProvider, ResultType } from "../types.ts";
 import { type Entry, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
 
-/** A function as Bun is told of it. */
+/** The declaration of a function for Bun. */
 interface Declaration {
   readonly args: string[];
   readonly returns: string;

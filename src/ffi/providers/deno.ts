@@ -33,7 +33,7 @@ interface DenoFfi {
   };
 }
 
-/** The name of a result's type, which but for addresses is that of the bindings. */
+/** The name of a result's type, which is the binding's type except for addresses. */
 function nameOf(type: ResultType): string {
   return type === "address" || type === "cstring" ? "u64" : type;
 }

@@ -1,7 +1,7 @@
 /**
- * What both runtimes' providers share: binding a table, errno, places in memory. A runtime brings a {@link RuntimeFfi} of
+ * The common part of both runtimes' providers: binding a table, errno, places in memory. A runtime brings a {@link RuntimeFfi} of
  * the numbers that it passes fast as addresses; they become opaque here, so that no other code can tell the runtimes
- * apart. The casts here do that, and state what a table says and no checker can follow.
+ * apart. The casts here do that, and state types of the tables that no checker can follow.
  *
  * @module
  */

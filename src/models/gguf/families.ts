@@ -25,7 +25,7 @@ import { type FamilyNames, namedTensors } from "./names.ts";
 
 type HfConfig = Readonly<Record<string, unknown>>;
 
-/** What a family says of a model of its. */
+/** The parts of a plan that a family gives for its model. */
 interface FamilyParts {
   readonly architecture: string;
   readonly keys: Keys;
@@ -254,7 +254,7 @@ const FAMILIES: Readonly<Record<string, (hfConfig: HfConfig, math: PortableMath)
 export const GGUF_FAMILIES: readonly string[] = Object.keys(FAMILIES);
 
 /**
- * What the GGUF file of a model has besides its tokenizer.
+ * The contents of a model's GGUF file besides the tokenizer.
  *
  * @param model without memory is enough
  * @throws {UnsupportedError} for a family that is not mapped, naming those that are, or for options that llama.cpp computes otherwise

@@ -116,7 +116,7 @@ function factorsTensor(name: string, values: readonly number[]): PlannedTensor {
   return { name: `${name}.weight`, shape: [values.length], exact: true, source: { kind: "values", values } };
 }
 
-/** What each frequency is divided by: 1 for high ones, the factor for low ones, and between them in steps. */
+/** The divisors of the frequencies: 1 for high frequencies, the factor for low ones, and values between for the rest. */
 function llama3Factors(
   { dim, theta }: RotaryOptions,
   { factor, lowFreqFactor, highFreqFactor, originalMaxPositions }: Extract<

@@ -9,9 +9,9 @@ import { UnsupportedError } from "../../errors.ts";
 import { numelOf, type Shape } from "../../shape.ts";
 import type { Parameter } from "../../tensor/parameter.ts";
 
-/** How a family's parameters become tensors. */
+/** The rules by which a family's parameters become tensors. */
 export interface FamilyNames {
-  /** What stands before a layer's number, e.g. `model.layers`. */
+  /** The prefix of a layer's number, e.g. `model.layers`. */
   readonly layers: string;
   /** Names outside of layers, without `.weight` and `.bias`, each with llama.cpp's. */
   readonly outer: Readonly<Record<string, string>>;
@@ -23,10 +23,10 @@ export interface FamilyNames {
   readonly transposed?: readonly string[];
 }
 
-/** What ggml computes with in float32 alone. */
+/** The parameters that ggml computes with in float32 alone. */
 const EXACT: ReadonlySet<string> = new Set(["ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd"]);
 
-/** What is a matrix of one row here, and a vector in ggml. */
+/** The parameters that are a matrix of one row here, and a vector in ggml. */
 const VECTORS: ReadonlySet<string> = new Set(["ffn_gate_inp_shexp"]);
 
 /** All experts' gates and projections up, one half after the other in each expert's rows. */
@@ -75,7 +75,7 @@ function one(
   return { name: full, shape: flat, exact, source: { kind: "runs", fqn, runs } };
 }
 
-/** Rows of heads, those of a head's halves in turns: 0, d/2, 1, d/2 + 1 … */
+/** Rows of heads, alternating between a head's halves: 0, d/2, 1, d/2 + 1 … */
 function* interleavedRows(shape: Shape, numHeads: number): Generator<ElementRun> {
   const rows = at(shape, 0, "dim");
   const length = numelOf(shape) / rows;

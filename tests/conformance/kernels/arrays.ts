@@ -376,18 +376,18 @@ export const ARRAY_PROPERTIES: Properties = {
     close(applyUnary(bed, "exp", x), x.map(Math.exp), 2 * 2 ** -23, 0, "exp");
   },
   "unaryBackward() takes one side at the kinks": (bed) => {
-    const run = (op: UnaryOp, values: readonly number[]): number[] => {
+    const run = (op: UnaryOp, values: readonly number[], p0: number = -1, p1: number = 1): number[] => {
       const n = values.length;
       const [x, dy, dx] = [bed.put(float32, values), bed.put(float32, values.map(() => 3)), bed.room(float32, n)];
-      bed.device.kernels.unaryBackward({ dtype: float32, op, n, p0: -1, p1: 1, dx, dy, x });
+      bed.device.kernels.unaryBackward({ dtype: float32, op, n, p0, p1, dx, dy, x });
       return bed.get(float32, dx, n);
     };
-    assert.deepEqual(run("relu", [0, -1, 1]), [0, 0, 3]);
-    assert.deepEqual(run("abs", [0, -2, 2]), [0, -3, 3]);
-    assert.deepEqual(run("clamp", [-1, 1, -1.5, 1.5, 0]), [3, 3, 0, 0, 3]);
-    const [x, dy, dx] = [bed.put(float32, [0, 2]), bed.put(float32, [3, 3]), bed.room(float32, 2)];
-    bed.device.kernels.unaryBackward({ dtype: float32, op: "powScalar", n: 2, p0: 0, p1: 0, dx, dy, x });
-    assert.deepEqual(bed.get(float32, dx, 2), [0, 0], "the power 0 is constant");
+    assert.deepEqual([run("relu", [0, -1, 1]), run("abs", [0, -2, 2])], [[0, 0, 3], [0, -3, 3]]);
+    assert.deepEqual(run("clamp", [-1, 1, -1.5, 1.5, 0, NaN]), [0, 0, 0, 0, 3, 0]);
+    const clamp = (p0: number, p1: number): number[] => run("clamp", [-Infinity, -1, 0, 1, Infinity], p0, p1);
+    const clamps = [clamp(-1, Infinity), clamp(-Infinity, 1), clamp(-Infinity, Infinity), clamp(Infinity, Infinity)];
+    assert.deepEqual(clamps, [[0, 0, 3, 3, 3], [3, 3, 3, 0, 0], [3, 3, 3, 3, 3], [0, 0, 0, 0, 0]]);
+    assert.deepEqual(run("powScalar", [0, 2], 0, 0), [0, 0], "the power 0 is constant");
   },
   "binary() hides no NaN": (bed) => {
     // 1 to any power is 1.

@@ -186,7 +186,11 @@ const clampedSwiglu: CasesOf<"clampedSwiglu"> = eachFloat((dtype, epsilon) =>
   }))
 );
 
-const clampedSwigluBackward: CasesOf<"clampedSwigluBackward"> = eachFloat((dtype, epsilon) =>
+/** Pairs of which a gate or an up lies at the limit, and their gradients where alpha is 0. */
+const AT_LIMITS = [LIMIT, 0.5, 0.5, LIMIT, 0.5, -LIMIT, -LIMIT, 0.5];
+const SLOPES_AT_LIMITS = [0, 0.625, 1.125, 0, -0.125, 0, 0.75, -0.625];
+
+const insideAndOutside: CasesOf<"clampedSwigluBackward"> = eachFloat((dtype, epsilon) =>
   [1, 3, 8, 37].map((n) => ({
     args: { dtype, n, alpha: ALPHA, limit: LIMIT },
     arrays: { gateUp: { low: -3, high: 3 } },
@@ -197,6 +201,12 @@ const clampedSwigluBackward: CasesOf<"clampedSwigluBackward"> = eachFloat((dtype
     },
   }))
 );
+const atLimits: CasesOf<"clampedSwigluBackward"> = eachFloat((dtype, epsilon) => [{
+  args: { dtype, n: 4, alpha: 0, limit: LIMIT },
+  arrays: { gateUp: AT_LIMITS, dy: [1, 1, 1, 1] },
+  expect: () => ({ dgateUp: { values: SLOPES_AT_LIMITS, relative: epsilon + 2e-6 } }),
+}]);
+const clampedSwigluBackward = [...insideAndOutside, ...atLimits];
 
 /** Cases of kernels of mixtures of experts. */
 export const EXPERT_CASES: Cases<keyof typeof EXPERT_KERNELS> = {

@@ -83,7 +83,11 @@ DEVICE float unarySlope(UnaryOp op, float d, float x, float p0, float p1) {
     case UnaryOp::cos: return -(d * (float)sin((double)x));
     case UnaryOp::addScalar: return d;
     case UnaryOp::mulScalar: return d * p0;
-    case UnaryOp::clamp: return p0 <= x && x <= p1 ? d : 0.0f;
+    // An infinite limit is none: infinities lie within it.
+    case UnaryOp::clamp: {
+      const float infinity = floatOf(0x7f800000);
+      return (p0 == -infinity ? p0 <= x : p0 < x) && (p1 == infinity ? x <= p1 : x < p1) ? d : 0.0f;
+    }
     // The power 0 is constant, at 0 too.
     case UnaryOp::powScalar: return p0 == 0.0f ? 0.0f : d * (p0 * (float)pow((double)x, (double)(p0 - 1.0f)));
     default: return d * sigmoid(x);

@@ -111,12 +111,14 @@ DEVICE void groupedSum(const groupedSumArgs& a) {
   }
 }
 
-/** Of a gate and an up: the result, and what each gives of a gradient of 1. Where a clamp holds, nothing flows back. */
+/** Of a gate and an up: the result, and what each gives of a gradient of 1. Where a clamp holds, and at its limits,
+ * nothing flows back.
+ */
 struct Gated { float value, dgate, dup; };
 DEVICE Gated gated(float gate, float up, float alpha, float limit) {
   const float g = gate > limit ? limit : gate;
   const float u = (up < -limit ? -limit : up > limit ? limit : up) + 1.0f, s = sigmoid(alpha * g);
-  return {u * (g * s), gate > limit ? 0.0f : u * s * (1.0f + alpha * g * (1.0f - s)), fabsf(up) > limit ? 0.0f : g * s};
+  return {u * (g * s), gate >= limit ? 0.0f : u * s * (1.0f + alpha * g * (1.0f - s)), fabsf(up) >= limit ? 0.0f : g * s};
 }
 template <class dtype> DEVICE void clampedSwiglu(const clampedSwigluArgs<dtype>& a) {
   EACH(i, a.n) put(a.y, i, gated(get(a.gateUp, 2 * i), get(a.gateUp, 2 * i + 1), a.alpha, a.limit).value);
