@@ -9,6 +9,7 @@ import { type Companions, writeCompanions } from "../checkpoint/format/companion
 import { HfWeights } from "../checkpoint/format/hf_index.ts";
 import { parseJsonObject } from "../json.ts";
 import { type HfLoadReport, type LoadHfOptions, loadWeights } from "../checkpoint/hugging_face/load.ts";
+import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import { getModelStateDict } from "../checkpoint/state_dict/model_state.ts";
 import { ALONE, type Ranks } from "../checkpoint/format/ranks.ts";
 import { openSafetensors, writeSafetensors } from "../checkpoint/format/safetensors.ts";
@@ -17,7 +18,7 @@ import type { DirectoryTensor, SavableModel } from "../checkpoint/state_dict/sta
 import { at } from "../at.ts";
 import { CausalLm } from "../models/causal_lm.ts";
 import { float32 } from "../dtype.ts";
-import { ArgumentError, CheckpointError } from "../errors.ts";
+import { ArgumentError, CheckpointError, FileError } from "../errors.ts";
 import { Embedding } from "../nn/embedding.ts";
 import type { Module } from "../nn/module.ts";
 import { pathKind, readBytes, removePath, replaceFile, syncDirectory } from "../runtime/files.ts";
@@ -97,6 +98,15 @@ function filesOf(lora: Lora, stored: readonly string[] = []): SavableModel {
  */
 export async function readAdapterFolder(folder: string): Promise<AdapterFacts> {
   const file = `${folder}/${ADAPTER_CONFIG}`;
+  if (pathKind(file) === "none") {
+    const inside = `${folder}/model`;
+    const isRun = pathKind(`${inside}/${ADAPTER_CONFIG}`) === "file";
+    if (isRun) throw new FileError(file, "read", `there is no such file; the adapter of the run is '${inside}'`);
+    if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
+      const remedy = "go on from it with '--resume', and take the adapter that the run writes to its folder 'model'";
+      throw new FileError(file, "read", `'${folder}' is a sharded checkpoint and no folder of PEFT; ${remedy}`);
+    }
+  }
   const json = parseJsonObject(await readBytes(file), { file, what: "adapter configuration", maxDepth: 32 });
   return readAdapterConfig(json, file);
 }

@@ -34,19 +34,19 @@ export interface TargetOptions {
 export type Target = readonly [name: string, module: Linear | Embedding];
 
 /** A pattern as Python's `re` reads it, of a full name. */
-function pattern(text: string, key: string): RegExp {
+function pattern(text: string, key: string, shown: string = text): RegExp {
   try {
     return new RegExp(text);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new ArgumentError(
-      `Cannot use '${text}' as ${key}: it must be a regular expression of JavaScript too: ${why}`,
+      `Cannot use '${shown}' as ${key}: it must be a regular expression of JavaScript too: ${why}`,
     );
   }
 }
 
 function whole(text: string, key: string): RegExp {
-  return pattern(`^(?:${text})$`, key);
+  return pattern(`^(?:${text})$`, key, text);
 }
 
 /** True if a list of name ends, or a regular expression of full names, matches a name. */

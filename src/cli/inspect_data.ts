@@ -73,7 +73,10 @@ export async function inspectData(
   const source = await openRows(config.data, { textField, name });
   if (source === undefined) {
     const expected = "rows of chats, or of prompts with completions";
-    throw new ConfigError([{ path: name, expected, got: "text, all of whose tokens are trained on" }]);
+    const got =
+      "no file whose first row has columns of these ('messages', 'prompt' and 'completion', 'conversations', " +
+      "'instruction' and 'output'): a run takes it for text, and trains on all of it";
+    throw new ConfigError([{ path: name, expected, got }]);
   }
   const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
   const encoding = { tokenizer, templates, lossOn, maxLength, name };

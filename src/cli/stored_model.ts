@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { refuseAdapter } from "../checkpoint/format/adapters.ts";
 import { companionsOf } from "../checkpoint/format/companions.ts";
 import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/format/hf_index.ts";
 import { openDevice } from "../device/registry.ts";
@@ -21,6 +22,7 @@ const MODEL_BYTES = 2 ** 24;
  * @param from the checkpoint or folder
  * @param modelConfig a `config.json` or its folder, in place of the checkpoint's own; a folder's small files go with the model
  * @param use gets undefined for a module of one's own, which is saved with an empty config
+ * @throws {CheckpointError} for the folder of an adapter
  * @throws {FileError} if there is no config
  * @throws {UnsupportedError} for a model that there is not
  */
@@ -29,6 +31,7 @@ export async function withStoredModel<Result>(
   modelConfig: string | undefined,
   use: (model: CausalLm | undefined) => Promise<Result>,
 ): Promise<Result> {
+  if (pathKind(from) === "directory") refuseAdapter(from);
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: MODEL_BYTES });
   try {
     const hfConfig = await readHfConfig(modelConfig ?? from);

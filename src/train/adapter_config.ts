@@ -43,7 +43,7 @@ export const adapterSection: Section<AdapterConfig> = section(
     loraAlpha: z.number().positive().optional().describe(
       "With loraR: the adapter is multiplied by alpha / r (default: 8)",
     ),
-    loraDropout: z.number().min(0).max(1).optional().describe(
+    loraDropout: z.number().min(0).lt(1).optional().describe(
       "With loraR: probability that an element of an adapter's input becomes zero in training (default: 0)",
     ),
     loraTargetModules: names.default([]).describe(
@@ -74,7 +74,7 @@ function namesIn(value: string): readonly string[] {
 /**
  * The adapter that a run makes; undefined where it makes none.
  *
- * @throws {ConfigError} for keys of an adapter without `loraR`, and for `loraR` beside an adapter that there is
+ * @throws {ConfigError} for keys of an adapter without `loraR`, for `frozenDtype` where nothing is frozen, and for `loraR` beside an adapter that there is
  */
 export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
   const { adapter, loraR, loraAlpha, loraDropout, useRslora } = config;
@@ -90,6 +90,10 @@ export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
     const isGiven = Array.isArray(value) ? value.length > 0 : value !== undefined;
     if (!isGiven || loraR !== undefined) continue;
     problems.push({ path, expected: "loraR with it", got: `${JSON.stringify(value)} alone` });
+  }
+  if (config.frozenDtype !== "file" && loraR === undefined && adapter === undefined) {
+    const got = `'${config.frozenDtype}' alone, and no weight is frozen`;
+    problems.push({ path: "frozenDtype", expected: "loraR or adapter with it", got });
   }
   if (adapter !== undefined && loraR !== undefined) {
     const got = `both; remove it, as the adapter '${adapter}' has a rank of its own`;
@@ -125,6 +129,28 @@ export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
 export function adapt(model: CausalLm, config: AdapterConfig, baseModel: string | undefined): void {
   const options = loraOptionsOf(config);
   if (options !== undefined) addLora(model, options).baseModel = baseModel;
+}
+
+/** The factor of each adapter's product: one number, or one for each layer where they differ; nothing without adapters. */
+export function adapterScales(model: CausalLm): { readonly loraScale?: number | string } {
+  const scales = Array.from(loraOf(model)?.layers ?? [], ([name, { factors: { scale } }]) => ({ name, scale }));
+  const [first] = scales;
+  if (first === undefined) return {};
+  if (scales.every(({ scale }) => scale === first.scale)) return { loraScale: first.scale };
+  return { loraScale: scales.map(({ name, scale }) => `${name} ${scale}`).join(", ") };
+}
+
+/**
+ * Refuses to go on with an adapter that is multiplied by another number than in its checkpoint: it would be another model.
+ *
+ * @throws {ConfigError}
+ */
+export function requireSameScales(model: CausalLm, saved: Readonly<Record<string, unknown>>): void {
+  const { loraScale } = adapterScales(model);
+  const before = saved["loraScale"];
+  if (before === undefined || before === loraScale) return;
+  const expected = `the adapter multiplied by ${before} (alpha / r, with useRslora alpha / √r), as in the checkpoint`;
+  throw new ConfigError([{ path: "loraAlpha", expected, got: String(loraScale) }]);
 }
 
 /** True if a model's weights stay unchanged, and only an adapter is trained. */

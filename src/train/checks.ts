@@ -88,11 +88,12 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
 }
 
 /**
- * Refuses settings without those that they need: offloading and a mesh need sharding, states in a file need offloading.
+ * Refuses settings without those that they need: offloading, a mesh and a dtype of frozen weights need
+ * sharding, states in a file need offloading.
  *
  * @throws {ConfigError}
  */
-export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh }: StepConfig): void {
+export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh, frozenDtype }: StepConfig): void {
   const problems: ConfigProblem[] = [];
   const expected = "strategy fsdp with it";
   if (cpuOffload && strategy === "ddp") {
@@ -101,6 +102,10 @@ export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh }:
   }
   if (mesh !== "shard" && strategy === "ddp") {
     problems.push({ path: "mesh", expected, got: `'ddp', which copies over all ranks, and '${mesh}'` });
+  }
+  if (frozenDtype !== "file" && frozenDtype !== "float32" && strategy === "ddp") {
+    const got = `'ddp', which keeps frozen weights in float32, and '${frozenDtype}'`;
+    problems.push({ path: "frozenDtype", expected, got });
   }
   if (offloadStates !== undefined && !cpuOffload) {
     problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });

@@ -17,7 +17,7 @@ import { runtime } from "../runtime/processes.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
-import { hasAdapter } from "./adapter_config.ts";
+import { adapterScales, hasAdapter, requireSameScales } from "./adapter_config.ts";
 import {
   requireData,
   requireGraphs,
@@ -197,6 +197,7 @@ class Training {
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
     const saved = parseSavedState(state, path);
+    requireSameScales(context.model, saved.settings);
     for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
     await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
     if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
@@ -315,9 +316,13 @@ class Training {
     return { signal, stops: news.some((rank) => rank.stops) };
   }
 
-  async #save({ scaler }: StepContext, loader: DataLoader, saver: CheckpointSaver): Promise<void> {
+  async #save({ model, scaler }: StepContext, loader: DataLoader, saver: CheckpointSaver): Promise<void> {
     const scaling = scaler === undefined ? {} : { scaler: { ...scaler.state() } };
-    const state = { settings: this.#settings(), data: { ...loader.state() }, ...scaling };
+    const state = {
+      settings: { ...this.#settings(), ...adapterScales(model) },
+      data: { ...loader.state() },
+      ...scaling,
+    };
     await saver.save({ step: this.#step, state, environment: this.#environment() });
     this.#saved = this.#step;
   }

@@ -46,7 +46,7 @@ describe("addLora()", () => {
         /chosen by targetModules 'q_prj'; it has .*'q_proj'.* Did you mean 'q_proj'\?/,
       ],
       [{ targetModules: "q_proj" }, ArgumentError, /chosen by targetModules "q_proj"; it has/],
-      [{ targetModules: "(q_proj" }, ArgumentError, /'.*\(q_proj.*' as targetModules: it must be a regular expression/],
+      [{ targetModules: "(q_proj" }, ArgumentError, /'\(q_proj' as targetModules: it must be a regular expression/],
       [
         { targetModules: ["norm"] },
         UnsupportedError,

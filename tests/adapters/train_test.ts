@@ -82,6 +82,43 @@ test("a run trains an adapter further, and whole modules beside it", TIMEOUT, as
   assert.equal(loraOf(model)?.layers.size, 4);
 });
 
+test("a run goes on with the adapter of its checkpoint alone", TIMEOUT, async () => {
+  const alone = { ranks: 1 };
+  const flags = ["--lora-r", "4", "--lora-alpha", "16", "--lora-target-modules", "q_proj,v_proj"];
+  succeeds(await run(await adapting("going", ...flags, "--stop-after", "3"), alone));
+  const resumes = async (...more: readonly string[]): Promise<Ended> =>
+    await run(await adapting("going", ...more, "--resume", "auto"), alone);
+  const refused = async (message: RegExp, ...more: readonly string[]): Promise<void> => {
+    const { code, stderr } = await resumes(...more);
+    assert.notEqual(code, 0);
+    assert.match(stderr, message);
+  };
+  await refused(
+    /loraAlpha: expected the adapter multiplied by 4 \(alpha \/ r, .*\), as in the checkpoint, got 8/,
+    ...flags.with(3, "32"),
+  );
+  await refused(/loraAlpha: expected the adapter multiplied by 4 .*, got 8/, ...flags, "--use-rslora");
+  await refused(
+    /Expected the adapter of the model, got '.*v_proj\.lora_A\.weight' besides/,
+    ...flags.with(5, "q_proj"),
+  );
+  await refused(/got '.*lora_A\.weight' of a run that trains an adapter, whose checkpoints hold it alone/);
+  const checkpoint = await run(await adapting("other", "--adapter", folder.file("going/checkpoint-3")), alone);
+  assert.notEqual(checkpoint.code, 0);
+  assert.match(checkpoint.stderr, /checkpoint-3' is a sharded checkpoint and no folder of PEFT; go on from it with/);
+  succeeds(await resumes(...flags));
+  const whole = await run(await adapting("other", "--adapter", folder.file("going")), alone);
+  assert.notEqual(whole.code, 0);
+  assert.match(whole.stderr, /there is no such file; the adapter of the run is '.*going\/model'/);
+  const replicated = await adapting("other", ...flags, "--strategy", "ddp", "--frozen-dtype", "bfloat16");
+  assert.match(
+    (await run(replicated, alone)).stderr,
+    /frozenDtype: expected strategy fsdp with it, got 'ddp', which keeps frozen weights in float32, and 'bfloat16'/,
+  );
+  const never = await run(await adapting("other", "--lora-r", "4", "--lora-dropout", "1"), alone);
+  assert.match(never.stderr, /--lora-dropout: expected .*< 1, got 1/);
+});
+
 test("settings of an adapter are refused where they say nothing, or two things", () => {
   const none = {
     loraTargetModules: [],
@@ -95,6 +132,7 @@ test("settings of an adapter are refused where they say nothing, or two things",
     [{ ...none, loraAlpha: 8 }, /loraAlpha: expected loraR with it, got 8 alone/],
     [{ ...none, loraTargetModules: ["q_proj"] }, /loraTargetModules: expected loraR with it/],
     [{ ...none, useRslora: true }, /useRslora: expected loraR with it/],
+    [{ ...none, frozenDtype: "bfloat16" }, /frozenDtype: expected loraR or adapter with it, got 'bfloat16' alone/],
     [{ ...none, loraR: 4, adapter: "a" }, /loraR: expected a new adapter or one that there is, got both/],
     [{ ...none, loraR: 4, loraTargetModules: [".*q", "k_proj"] }, /expected one regular expression, or ends of names/],
   ] as const;

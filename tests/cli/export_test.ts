@@ -67,6 +67,15 @@ describe("fullyshard export", () => {
       "--overwrite",
     );
     refused(/out: expected the file to write, got nothing/, hf);
+    const adapter = folder.write(
+      "adapter/adapter_config.json",
+      '{"peft_type": "LORA", "base_model_name_or_path": "a"}',
+    );
+    refused(
+      /It is a PEFT adapter \(LORA\) of 'a' and not a model: .* 'fullyshard merge BASE FOLDER --adapter THIS'/,
+      adapter.slice(0, adapter.lastIndexOf("/")),
+      ...["--out", out, "--overwrite"],
+    );
     refused(/arguments: expected <model>, got nothing/);
     refused(
       /dtype: expected f32, f16, bf16, got q8_0, of GGUF alone/,

@@ -137,7 +137,10 @@ test("fullyshard inspect-data refuses what does not fit what the loss is to be o
     [prompt, ...FLAGS, "--loss-on", "assistant"],
     /prompt\.jsonl:1: data: expected a chat, .*without roles: '--loss-on completion'/,
   );
-  await refuses([text, ...FLAGS], /data: expected rows of chats, or of prompts with completions, got text/);
+  await refuses(
+    [text, ...FLAGS],
+    /data: expected rows of chats, or of prompts with completions, got no file whose first row has columns of these/,
+  );
   await refuses(
     [chat, text, ...FLAGS],
     /text\.txt: data: expected rows, as other files of the data are chats, got a file/,

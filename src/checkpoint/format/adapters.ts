@@ -27,7 +27,8 @@ export function refuseAdapter(folder: string): void {
   const weights = listDirectory(folder).find((name) => WEIGHTS.test(name));
   if (weights === undefined) {
     const remedy =
-      "give the folder of the base model, and this one as its adapter ('--adapter', or openModel's 'adapter')";
+      "give the folder of the base model, and this one as its adapter ('--adapter', or openModel's 'adapter'), or make " +
+      "one model of both by 'fullyshard merge BASE FOLDER --adapter THIS'";
     throw new CheckpointError(folder, `It is a PEFT adapter${kind}${of} and not a model: ${remedy}`);
   }
   const remedy = "give the folder as the adapter too ('--adapter', or openModel's 'adapter') to apply it, or move " +

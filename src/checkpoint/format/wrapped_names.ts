@@ -17,6 +17,9 @@ const WRAPPERS: readonly (readonly [segment: string, of: string])[] = [
 /** Names that a tuner of PEFT gives the tensors of an adapter, and of the layer that it changes. */
 const ADAPTED = /\.(lora_[A-Z]\w*|lora_embedding_[AB]|lora_magnitude_vector|base_layer|ia3_l|hada_w\w+|oft_\w+)(\.|$)/;
 
+/** Names of an adapter in a run's checkpoint, which holds what is trained. */
+const OWN_ADAPTER = /^(?!base_model\.model\.).*\.lora_[AB]\.weight$/;
+
 /** Least share of the missing names that a prefix must explain. */
 const LEAST_SHARE = 0.8;
 
@@ -31,6 +34,7 @@ export function explainWrapped({ missing, unexpected }: Unmatched): string | und
   const [wanted] = missing;
   const adapted = unexpected.find((name) => ADAPTED.test(name));
   if (adapted !== undefined) {
+    if (OWN_ADAPTER.test(adapted)) return explainAdapter(adapted, wanted);
     const expected = wanted === undefined ? "Expected no names of an adapter" : `Expected '${wanted}' and so on`;
     return `${expected}, got '${adapted}' of a PEFT model whose adapter is apart: merge it by merge_and_unload, then ` +
       "save_pretrained";
@@ -48,6 +52,17 @@ export function explainWrapped({ missing, unexpected }: Unmatched): string | und
   return `Names must be as '${first}', got '${found}': ${describe(found, first, rule)}, in ${
     countOf(rule.covered.length, "tensor")
   }${also}. Save the model without its wrapper (its inner module's save_pretrained), or rename the tensors`;
+}
+
+/** Says that a checkpoint has an adapter, all of which or a part the model lacks. */
+function explainAdapter(found: string, wanted: string | undefined): string {
+  if (wanted === undefined) {
+    return `Expected the adapter of the model, got '${found}' besides: give the adapter's settings that it was saved ` +
+      "with ('--lora-r', '--lora-target-modules')";
+  }
+  return `Expected '${wanted}' and so on, got '${found}' of a run that trains an adapter, whose checkpoints hold it ` +
+    "alone: go on with the run's own flags ('--lora-r', '--resume'), or merge the adapter that it writes when it ends " +
+    "by 'fullyshard merge BASE FOLDER --adapter RUN/model'";
 }
 
 /** The prefix of expected names, and the prefix that was found instead. */

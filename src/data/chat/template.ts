@@ -4,11 +4,12 @@
  *
  * @module
  */
-import { Environment, Interpreter, parse } from "@huggingface/jinja";
+import { Environment, parse } from "@huggingface/jinja";
 import { CheckpointError, UnsupportedError } from "../../errors.ts";
 import type { JsonObject } from "../../json.ts";
 import type { ChatMessage } from "./columns.ts";
 import { TemplateFailure } from "./failure.ts";
+import { PythonInterpreter } from "./interpreter.ts";
 import { FUNCTIONS, tokensOf } from "./python_jinja.ts";
 import { strftime } from "./strftime.ts";
 
@@ -144,7 +145,7 @@ export class ChatTemplate {
     for (const [name, value] of Object.entries(given)) environment.set(name, value);
     let value: unknown;
     try {
-      ({ value } = new Interpreter(environment).run(this.#parsed));
+      ({ value } = new PythonInterpreter(environment).run(this.#parsed));
     } catch (cause) {
       if (cause instanceof TemplateFailure) throw cause;
       const detail = cause instanceof Error ? cause.message : String(cause);

@@ -50,7 +50,7 @@ export interface SampleCache {
 /** The number of skipped rows that are described in words. */
 const MOST_SKIPPED = 3;
 /** Changes whenever the same rows give other samples than before. */
-const ENCODING = "samples 1";
+const ENCODING = "samples 2";
 
 /**
  * The cache of rows under an encoding.

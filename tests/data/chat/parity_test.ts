@@ -88,3 +88,21 @@ test("ChatTemplate writes values, strips characters and ends lines as Python doe
     assert.equal(template.render({ messages }), text, source);
   }
 });
+
+test("ChatTemplate adds to texts what Python adds, and refuses the rest", () => {
+  const render = (source: string, content: unknown): string => {
+    const variables = { content: JSON.parse(JSON.stringify(content)) };
+    return new ChatTemplate(source, "sum", {}).render({ messages: [], variables });
+  };
+  const sum = "{{- '<' + content + '>' }}";
+  assert.equal(render(sum, "a"), "<a>");
+  // jinja2 raises a TypeError for each of these.
+  const parts = [{ type: "text", text: "a" }];
+  for (const [content, name] of [[parts, "list"], [3, "int"], [true, "bool"], [{ a: 1 }, "dict"]] as const) {
+    const said = new RegExp(`it adds a ${name} to a text, which Python refuses`);
+    assert.throws(() => render(sum, content), (error) => error instanceof TemplateFailure && said.test(error.message));
+  }
+  assert.equal(render("{% for part in content %}{{ '<' + part.text + '>' }}{% endfor %}", parts), "<a>");
+  assert.equal(render("{{ '<' ~ content ~ '>' }}", 3), "<3>");
+  assert.equal(render("{{ (content + 1)|string + '>' }}", 3), "4>");
+});
