@@ -45,13 +45,13 @@ function pattern(text: string, key: string, shown: string = text): RegExp {
   }
 }
 
-function whole(text: string, key: string): RegExp {
+function fullPattern(text: string, key: string): RegExp {
   return pattern(`^(?:${text})$`, key, text);
 }
 
 /** True if a list of name ends, or a regular expression of full names, matches a name. */
 function includes(chosen: readonly string[] | string, name: string, key: string): boolean {
-  if (typeof chosen === "string") return whole(chosen, key).test(name);
+  if (typeof chosen === "string") return fullPattern(chosen, key).test(name);
   return chosen.some((end) => name === end || name.endsWith(`.${end}`));
 }
 
@@ -148,12 +148,12 @@ function noneOf(asked: string, end: string, modules: readonly (readonly [string,
 
 function unsupported(name: string, module: Module, model: Module): UnsupportedError {
   const { constructor } = module;
-  const told = model instanceof CausalLm ? model.classNames.get(constructor) : undefined;
+  const className = model instanceof CausalLm ? model.classNames.get(constructor) : undefined;
   const head = model instanceof CausalLm && model.parts.tail.includes(module);
   const remedy = head ? "train it as a whole, by modulesToSave" : "leave it out of targetModules";
   return new UnsupportedError(
     `Cannot add an adapter to '${name}', a ${
-      told ?? constructor.name
+      className ?? constructor.name
     }: linear layers and embeddings have one; ${remedy}`,
   );
 }

@@ -9,16 +9,8 @@
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import {
-  makeDirectory,
-  openReadable,
-  openWritable,
-  pathKind,
-  removePath,
-  renamePath,
-  syncDirectory,
-  type WritableFile,
-} from "../runtime/files.ts";
+import { openReadable, pathKind, type WritableFile } from "../runtime/files.ts";
+import { makeCacheFile } from "./cache_file.ts";
 import { KeptFingerprint, stampOf } from "./fingerprints.ts";
 import type { TextSource } from "./documents.ts";
 import { EOS_PLACES } from "./end_of_text.ts";
@@ -130,28 +122,8 @@ export function tokenCache(
     textFingerprint,
     exists,
     build: async (onProgress) => {
-      makeDirectory(directory);
-      const begun = meaning === undefined ? undefined : stampOf(files, meaning).print;
-      // Another process may be making the same file, so each has a name of its own until the rename.
-      const aside = `${path}.${crypto.randomUUID()}.partial`;
-      try {
-        {
-          using file = openWritable(aside, "create");
-          await pack(source, tokenizer, file, onProgress);
-          file.sync();
-        }
-        if (meaning !== undefined && stampOf(files, meaning).print !== begun) {
-          throw new CheckpointError(
-            path,
-            "The text was changed while it was tokenized: start again when it is all there",
-          );
-        }
-        renamePath(aside, path);
-      } catch (error) {
-        removePath(aside);
-        throw error;
-      }
-      syncDirectory(directory);
+      const stamp = (): string | undefined => meaning === undefined ? undefined : stampOf(files, meaning).print;
+      await makeCacheFile(directory, path, stamp, (file) => pack(source, tokenizer, file, onProgress));
       before?.keep(textFingerprint);
     },
     open: () => openTokens(path, fingerprint),

@@ -12,7 +12,7 @@ import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { groupsOf, type OptimizerSettings, type ParamGroup, type ParamGroupOptions } from "./groups.ts";
-import { isActive, type RecordTable, UpdateRecords } from "./records.ts";
+import { type RecordTable, UpdateRecords } from "./records.ts";
 import { requireReduced } from "./reduced.ts";
 import { scheduleFactor } from "./schedule.ts";
 import { UpdateRoom } from "./state_memory.ts";
@@ -86,13 +86,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.#states.adopt();
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
-      using rooms = new DisposableStack();
       // All memory is allocated before the first update, so that a step that runs out of memory changes nothing.
-      const tables = this.#records.write(this.#states.blocks, gate, (group) => this.#settingsOf(group)).map((table) => {
-        const active = table.blocks.map(({ block }) => block).filter(({ members }) => members.some(isActive));
-        return { table, room: rooms.use(new UpdateRoom(table.device, active)) };
-      });
-      for (const { table, room } of tables) this.#update(table, room);
+      const tables = this.#records.write(this.#states.blocks, gate, (group) => this.#settingsOf(group));
+      using room = new UpdateRoom(tables);
+      for (const table of tables) this.#update(table, room);
       this.#isPartial = false;
     }
     if (this.#device.graphs?.isCapturing !== true) this.#count();
@@ -125,15 +122,14 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   /** Updates the flat shards on one device. */
   #update({ device, blocks, gate }: RecordTable<S>, room: UpdateRoom): void {
     for (const { block: { flatShard, members, length: numStates, states, steps }, records } of blocks) {
-      if (!members.some(isActive)) continue;
       flatShard.beginWrite();
       try {
-        const present = room.begin(states);
+        room.begin(device, states);
         this.#isPartial = true;
         const arrays = { n: flatShard.length, numStates, param: flatShard.param, grad: flatShard.grad };
         const others = { numRecords: members.length, records, steps: steps.ptr, gate };
-        this.update(device.kernels, { ...arrays, ...others }, present);
-        room.end(states);
+        this.update(device.kernels, { ...arrays, ...others }, (name) => room.ptrOf(device, states, name));
+        room.end(device, states);
       } finally {
         flatShard.endWrite();
       }

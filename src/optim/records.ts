@@ -32,7 +32,7 @@ interface UpdateRecord {
 /** The records of a device's blocks, in its memory. */
 export interface RecordTable<S extends OptimizerSettings> {
   readonly device: Device;
-  /** The blocks, each with the address of its first record. */
+  /** The blocks with a parameter to update, each with the address of its first record. */
   readonly blocks: readonly { readonly block: ParameterBlock<S>; readonly records: DevicePtr }[];
   /** Address of the gate on this device; undefined where there is none. See Note [Gate]. */
   readonly gate: DevicePtr | undefined;
@@ -112,11 +112,14 @@ export class UpdateRecords<S extends OptimizerSettings> {
     if (device.graphs?.isCapturing === true) this.#captured.set(device, { ptr, members, active });
     else device.copyIn(ptr, bytes);
     let next = 0;
-    const placed = blocks.map((block) => {
-      const records = devicePtr(ptr + next * RECORD_BYTES);
-      next += block.members.length;
-      return { block, records };
-    });
+    const placed: { readonly block: ParameterBlock<S>; readonly records: DevicePtr }[] = [];
+    for (const block of blocks) {
+      const behind = next + block.members.length;
+      if (active.slice(next, behind).includes(true)) {
+        placed.push({ block, records: devicePtr(ptr + next * RECORD_BYTES) });
+      }
+      next = behind;
+    }
     if (gate === undefined || device === this.#gateDevice) return { device, blocks: placed, gate };
     const copy = devicePtr(ptr + end);
     copyAcross({ device, ptr: copy }, { device: this.#gateDevice, ptr: gate }, int32.byteLength);
@@ -143,16 +146,18 @@ function bytesOf<S extends OptimizerSettings>(
   behind: number,
 ): Uint8Array<ArrayBuffer> {
   const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
+  let [of, settings]: [ParamGroup<S> | undefined, readonly number[]] = [undefined, []];
   for (const [i, { parameter, group, state }] of members.entries()) {
     const { offset: begin, numel } = parameter.storage.shard;
-    const settings = settingsOf(group);
+    // Parameters of a group follow each other, and have the same settings.
+    if (group !== of) [of, settings] = [group, settingsOf(group)];
     writeRecord(table, i, { begin, end: begin + numel, state, isActive: active[i] === true, settings });
   }
   return new Uint8Array(table.buffer);
 }
 
 /** The parameter has a gradient and is trained, so that an update changes it. */
-export function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
+function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
   return parameter.requiresGrad && parameter.grad !== undefined;
 }
 

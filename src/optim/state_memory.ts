@@ -78,75 +78,80 @@ export class StateMemory {
   }
 }
 
+/** Blocks to be updated on a device. */
+interface DeviceBlocks {
+  readonly device: Device;
+  readonly blocks: Iterable<{ readonly block: { readonly states: ReadonlyMap<string, StateMemory> } }>;
+}
+
 /**
- * Memory of a device for one update of states that rest in a pool: each in turn comes there, is updated and goes back. It is as large
- * as the largest of them, and taken before the first update.
+ * Memory of devices for the states of one update that rest in a pool. Each state in turn is copied to the device, updated and copied
+ * back. So for each name the memory is as large as the largest such state. It is allocated before the first update.
  */
 export class UpdateRoom implements Disposable {
-  readonly #device: Device;
-  readonly #buffers = new Map<string, Buffer>();
+  readonly #buffers = new Map<Device, Map<string, Buffer>>();
 
   /**
-   * Takes memory; none where no state rests in a pool.
+   * Allocates the memory; none where no state rests in a pool.
    *
-   * @param blocks whose states are to be updated, by name
-   * @throws {OutOfMemoryError} if the device has none left
+   * @throws {OutOfMemoryError} if a device has none left
    */
-  constructor(device: Device, blocks: Iterable<{ readonly states: ReadonlyMap<string, StateMemory> }>) {
-    this.#device = device;
-    const needed = new Map<string, number>();
-    for (const { states } of blocks) {
-      for (const [name, { isPooled, byteLength }] of states) {
-        if (isPooled) needed.set(name, Math.max(byteLength, needed.get(name) ?? byteLength));
-      }
-    }
+  constructor(devices: readonly DeviceBlocks[]) {
     try {
-      for (const [name, byteLength] of needed) {
-        this.#buffers.set(name, Buffer.allocate(device, byteLength, `optimizer ${name} in an update`, "optimizer"));
-      }
+      for (const { device, blocks } of devices) this.#allocate(device, blocks);
     } catch (error) {
       this[Symbol.dispose]();
       throw error;
     }
   }
 
-  /**
-   * Brings states to the device.
-   *
-   * @returns gives a state's address there by its name
-   */
-  begin(states: ReadonlyMap<string, StateMemory>): (name: string) => DevicePtr {
-    const ptrs = new Map(
-      Array.from(states, ([name, state]): [string, DevicePtr] => {
-        if (!state.isPooled) return [name, state.placeOf(0).ptr];
-        const place = this.#placeOf(name);
-        copyAcross(place, state.placeOf(0), state.byteLength);
-        return [name, place.ptr];
-      }),
-    );
-    return (name) => {
-      const ptr = ptrs.get(name);
-      if (ptr === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
-      return ptr;
-    };
-  }
-
-  /** Keeps what was written in them. */
-  end(states: ReadonlyMap<string, StateMemory>): void {
-    for (const [name, state] of states) {
-      if (state.isPooled) copyAcross(state.placeOf(0), this.#placeOf(name), state.byteLength);
+  #allocate(device: Device, blocks: DeviceBlocks["blocks"]): void {
+    let needed: Map<string, number> | undefined;
+    for (const { block: { states } } of blocks) {
+      for (const [name, { isPooled, byteLength }] of states) {
+        if (!isPooled) continue;
+        needed ??= new Map<string, number>();
+        needed.set(name, Math.max(byteLength, needed.get(name) ?? byteLength));
+      }
+    }
+    if (needed === undefined) return;
+    const buffers = new Map<string, Buffer>();
+    this.#buffers.set(device, buffers);
+    for (const [name, byteLength] of needed) {
+      buffers.set(name, Buffer.allocate(device, byteLength, `optimizer ${name} in an update`, "optimizer"));
     }
   }
 
-  /** Gives its memory back. */
+  /** Copies states that rest in a pool to the device. */
+  begin(device: Device, states: ReadonlyMap<string, StateMemory>): void {
+    for (const [name, state] of states) {
+      if (state.isPooled) copyAcross(this.#placeOf(device, name), state.placeOf(0), state.byteLength);
+    }
+  }
+
+  /** The address on the device of a state, between {@link begin} and {@link end}. */
+  ptrOf(device: Device, states: ReadonlyMap<string, StateMemory>, name: string): DevicePtr {
+    const state = states.get(name);
+    if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
+    return state.isPooled ? this.#placeOf(device, name).ptr : state.placeOf(0).ptr;
+  }
+
+  /** Copies states back to their pool, if they rest in one. */
+  end(device: Device, states: ReadonlyMap<string, StateMemory>): void {
+    for (const [name, state] of states) {
+      if (state.isPooled) copyAcross(state.placeOf(0), this.#placeOf(device, name), state.byteLength);
+    }
+  }
+
+  /** Frees the memory. */
   [Symbol.dispose](): void {
-    for (const buffer of this.#buffers.values()) buffer.release();
+    for (const buffers of this.#buffers.values()) for (const buffer of buffers.values()) buffer.release();
     this.#buffers.clear();
   }
 
-  #placeOf(name: string): MemoryPlace {
-    const buffer = this.#buffers.get(name);
+  #placeOf(device: Device, name: string): MemoryPlace {
+    const buffer = this.#buffers.get(device)?.get(name);
     if (buffer === undefined) throw new InternalError(`there is no room for the state '${name}'`);
-    return { device: this.#device, ptr: buffer.ptr };
+    return { device, ptr: buffer.ptr };
   }
 }

@@ -7,8 +7,7 @@
 import { ConfigError } from "../errors.ts";
 import type { Environment } from "../runtime/env.ts";
 import { permissionRemedy } from "../runtime/permissions.ts";
-import type { Scalars, TrackedRun, Tracker } from "./tracker.ts";
-import { METRICS_GO_ON } from "./tensorboard.ts";
+import { METRICS_GO_ON, type Scalars, type TrackedRun, type Tracker } from "./tracker.ts";
 
 /** The most numbers of a request, by MLflow's limits, and the most characters of a parameter's value. */
 const BATCH_METRICS = 1000;

@@ -1,12 +1,12 @@
 /**
- * TensorBoard: a folder of event files, which `tensorboard --logdir` shows. `wandb sync` reads them too.
+ * TensorBoard: a folder of event files, which `tensorboard --logdir` shows.
  *
  * @module
  */
 import { makeDirectory, openWritable, type WritableFile } from "../runtime/files.ts";
 import { hostName, processId } from "../runtime/processes.ts";
 import { restartRecord, scalarRecord, textRecord, versionRecord } from "./event_file.ts";
-import type { Scalars, TrackedRun, Tracker } from "./tracker.ts";
+import { METRICS_GO_ON, type Scalars, type TrackedRun, type Tracker } from "./tracker.ts";
 
 /**
  * Writes the metrics of a run for TensorBoard. The file is made with the first step; a resumed run writes a file of its own, and
@@ -51,6 +51,3 @@ export function tensorBoard(run: TrackedRun, folder: string): Tracker {
     },
   };
 }
-
-/** The end of a tracker's warning. */
-export const METRICS_GO_ON = "Training goes on, and 'metrics.jsonl' has all numbers";

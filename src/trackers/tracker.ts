@@ -53,3 +53,6 @@ export function scalarsOf(metrics: Readonly<Record<string, number | undefined>>)
     }),
   );
 }
+
+/** The end of a warning about a tracker. */
+export const METRICS_GO_ON = "Training goes on, and 'metrics.jsonl' has all numbers";

@@ -335,10 +335,9 @@ export async function textData(
     await source.requireSome();
     return await source.inMemory(text);
   });
+  const { packing: asked = "wrapped" } = options;
   // A sample of rows has labels of its own, so that it is never cut in the middle of a stream.
-  const packing = "lengthOf" in tokens && (options.packing ?? "wrapped") === "wrapped"
-    ? "none"
-    : options.packing ?? "wrapped";
+  const packing = "lengthOf" in tokens && asked === "wrapped" ? "none" : asked;
   if (packing === "wrapped") requireSample(tokens, source, sequenceLength, name);
   const opened = new TextData(tokenizer, {
     ...{ tokens, packing, padTo, sequenceLength, seed, microBatches, globalBatch: batch },

@@ -6,10 +6,11 @@
  *
  * @module
  */
-import { CheckpointError, ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../errors.ts";
 import { sha256 } from "../../runtime/checksum.ts";
-import { makeDirectory, openWritable, pathKind, removePath, renamePath, syncDirectory } from "../../runtime/files.ts";
+import { pathKind } from "../../runtime/files.ts";
 import { countOf } from "../../words.ts";
+import { makeCacheFile } from "../cache_file.ts";
 import { contentsOf } from "../chat/columns.ts";
 import { encodeRow, type RowEncoding } from "../chat/encode_row.ts";
 import { KeptFingerprint, stampOf } from "../fingerprints.ts";
@@ -74,31 +75,12 @@ export function sampleCache(
   return {
     ...{ path, fingerprint, textFingerprint, exists },
     build: async () => {
-      makeDirectory(directory);
-      const begun = stampOf(source.files, ENCODING).print;
-      // Another process may be making the same file, so each has a name of its own until the rename.
-      const aside = `${path}.${crypto.randomUUID()}.partial`;
-      try {
-        {
-          using file = openWritable(aside, "create");
-          const writer = new SampleWriter(file);
-          const count = new Counter(options);
-          for await (const sample of samplesOf(source, options, count)) writer.add(sample);
-          writer.end(count.summary(source));
-          file.sync();
-        }
-        if (stampOf(source.files, ENCODING).print !== begun) {
-          throw new CheckpointError(
-            path,
-            "The data was changed while it was tokenized: start again when it is all there",
-          );
-        }
-        renamePath(aside, path);
-      } catch (error) {
-        removePath(aside);
-        throw error;
-      }
-      syncDirectory(directory);
+      await makeCacheFile(directory, path, () => stampOf(source.files, ENCODING).print, async (file) => {
+        const writer = new SampleWriter(file);
+        const count = new Counter(options);
+        for await (const sample of samplesOf(source, options, count)) writer.add(sample);
+        writer.end(count.summary(source));
+      });
       before?.keep(textFingerprint);
     },
     open: () => openSamples(path, fingerprint),
