@@ -217,8 +217,9 @@ export abstract class SharedControlPlane extends ControlPlane {
     const start = performance.now();
     let [probeAt, reportAt] = [start + PROBE_MS, start + reportSeconds * 1000];
     for (;;) {
-      // If `ready()` holds, a later abort does not undo it.
       if (ready()) return;
+      // A peer may contribute and then abort after the line above: an abort never undoes what this rank waits for.
+      if (this.stopped && ready()) return;
       this.#throwIfAborted();
       Atomics.add(words, SLEEPERS, 1);
       const bell = Atomics.load(words, BELL);
