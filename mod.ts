@@ -23,6 +23,7 @@ export { TextData, textData, type TextDataOptions } from "./src/train/text_data.
 export type { LossPart } from "./src/data/chat/encode_row.ts";
 export { CausalLm, type CausalLmInputs, type ModelParts } from "./src/models/causal_lm.ts";
 export { addLora, Lora, type LoraOptions, type LoraSettings } from "./src/adapters/lora.ts";
+export { type QuantizationOptions, quantizeModel } from "./src/adapters/quantize.ts";
 export { saveAdapter, type SaveAdapterOptions } from "./src/adapters/files.ts";
 export { mergeLora } from "./src/adapters/merge.ts";
 export type { TargetOptions } from "./src/adapters/targets.ts";
@@ -51,7 +52,7 @@ export type {
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { parallelizeModule, type ParallelizePlan } from "./src/axes/parallelize.ts";
-export type { Style, STYLES } from "./src/axes/styles.ts";
+export type { Style, StyleName, STYLES } from "./src/axes/styles.ts";
 export {
   type ActivationCheckpointingOptions,
   applyActivationCheckpointing,
@@ -69,6 +70,7 @@ export type {
   UnitOption,
 } from "./src/plans/plan.ts";
 export { shardModel, type ShardModelOptions } from "./src/plans/shard_model.ts";
+export { tensorPlanOf } from "./src/plans/tensor_plan.ts";
 export {
   type DescribeOptions,
   describeSharding,
@@ -77,10 +79,24 @@ export {
 } from "./src/train/describe.ts";
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
+export { Lion, type LionOptions } from "./src/optim/lion.ts";
+export { Muon, type MuonOptions } from "./src/optim/muon.ts";
+export { Adafactor, type AdafactorOptions } from "./src/optim/adafactor.ts";
+export { AdamW8bit } from "./src/optim/adamw8bit.ts";
 export type { ParamGroupOptions } from "./src/optim/groups.ts";
 export { clipGradNorm, gradNorm } from "./src/optim/clip.ts";
 export { GradScaler } from "./src/optim/grad_scaler.ts";
-export { constant, cosine, linear, type Schedule, type ScheduleFunction } from "./src/optim/schedule.ts";
+export {
+  constant,
+  cosine,
+  cosineWithRestarts,
+  inverseSqrt,
+  linear,
+  polynomial,
+  type Schedule,
+  type ScheduleFunction,
+  warmupStableDecay,
+} from "./src/optim/schedule.ts";
 export { Tensor } from "./src/tensor/tensor.ts";
 export { tensor } from "./src/tensor/create.ts";
 export { scope } from "./src/tensor/scope.ts";

@@ -15,7 +15,7 @@ const TEXTS = ["src", "docs"];
 /** SHA-256 of the tokens, as our side packed them in this run. */
 let packed: string | undefined;
 
-/** What a side printed of some cases, and of the tokens that it read. */
+/** The output of one side for some cases, and the tokens that it read. */
 export function readSide(
   output: string,
   names: readonly string[],

@@ -1,5 +1,5 @@
 /**
- * What calls cost that compute next to nothing.
+ * The cost of calls that compute next to nothing.
  *
  * @module
  */

@@ -7,19 +7,19 @@
 /** Figures by who computed them, of which the best counts: a number, or why there is none. */
 export type Alternatives = ReadonlyMap<string, number | string>;
 
-/** What one round gave of a case: a number, why there is none, or both of them by who computed it. */
+/** The result of one round of a case: a number, the reason why there is none, or both for each program that computed it. */
 export type Outcome = number | string | Alternatives;
 
-/** What the rounds of one side amount to. */
+/** The figures of one side over all rounds. */
 export interface Figure {
   /** The median of the rounds; of the best, where several computed it. */
   readonly value: number | undefined;
   /** The numbers that it is the median of. */
   readonly rounds: readonly number[];
-  /** Who computed it, where there were several, and the medians of all. */
+  /** The program that computed the figure, where there were several, and the medians of all. */
   readonly by: string | undefined;
   readonly medians: Readonly<Record<string, number>>;
-  /** Why some figure is missing. */
+  /** The reason why some figure is missing. */
   readonly cannot: string | undefined;
 }
 

@@ -33,7 +33,7 @@ export const GEMM: Subject = {
     torch: program(({ python }, names) => [python, "bench/peers/gemm.py", ...names]),
     "jax-js": jaxJsSide("jax_js_gemm.mjs"),
   },
-  // What is not native computes 128 bits at a time, which the peak is not of.
+  // Math other than `native` computes 128 bits at a time, so the peak does not apply to it.
   more: async ({ threads }, name, ours) => {
     if (!name.startsWith("native-")) return {};
     const peak = threads * await fmaPeak(threads);

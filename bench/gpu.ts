@@ -97,7 +97,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const until = performance.now() + budget * 1000;
   const passed = isThere ? passedIn(file) : new Map<string, ReadonlySet<string>>();
   const place = openSync(file, "a");
-  // What was cut off in a line that is no line ends here.
+  // The rest of a line that was cut off ends here.
   if (isThere) writeSync(place, "\n");
   let code = 0;
   for (const { name, run } of GPU_ITEMS) {

@@ -10,13 +10,13 @@ import { type Facts, linesOf, outcomeOf, program, type Subject } from "./subject
 
 const NAMES = ["add", "gelu", "softmax", "rms-norm", "rms-norm-backward", "swiglu", "swiglu-backward", "cross-entropy"];
 
-/** What a rank writes before the name of a kernel whose work it tells. */
+/** The text that a rank writes before the name of a kernel and its work. */
 export const WORK = "work-";
 
 /** Floating-point operations and bytes of a call, by kernel, as ranks told them. */
 const works = new Map<string, readonly [flops: number, bytes: number]>();
 
-/** What a rank printed of its kernels' work: the kernel, its floating-point operations and bytes. */
+/** The output of a rank for one kernel: its name, its floating-point operations and bytes. */
 export function readWorks(output: string): readonly (readonly [kernel: string, work: readonly [number, number]])[] {
   return linesOf(output).flatMap(([word, text]) => {
     const [flops = NaN, bytes = NaN] = text.split(" ").map(Number);

@@ -8,7 +8,7 @@
 import { launch, runProgram } from "./process.ts";
 import { type BenchSetting, type Facts, linesOf, type Subject } from "./subject.ts";
 
-/** What rank 0 tells: bytes, seconds and losses. */
+/** The report of rank 0: bytes, seconds and losses. */
 export interface LargeRun {
   /** Most bytes in use at once in a step that finds its states: predicted, and seen. */
   readonly predictedPeak: number;
@@ -27,7 +27,7 @@ export interface LargeRun {
 
 const GIB = 2 ** 30;
 
-/** What a rank printed. */
+/** The output of a rank. */
 export function readLargeRun(output: string, name: string): LargeRun {
   const text = linesOf(output).find(([word]) => word === name)?.[1];
   if (text === undefined) throw new Error(`nothing was printed of ${name}`);
@@ -53,7 +53,7 @@ async function runOf({ runtime }: BenchSetting, name: string): Promise<LargeRun>
   return readLargeRun((await runProgram(path, args)).output, name);
 }
 
-/** What was seen last of each case. */
+/** The last result of each case. */
 const runs = new Map<string, LargeRun>();
 
 /** GiB of rank 0 that were in use at once. */

@@ -1,5 +1,5 @@
 /**
- * What the host does for a card, on a double of NVIDIA's libraries on which nothing runs: single calls, and a whole step of Llama
+ * The host's work for a card, on a double of NVIDIA's libraries on which nothing runs: single calls, and a full step of Llama
  * 3.2 1B with FSDP on one rank, bfloat16 gathered from float32, 4096 tokens, which is expected to take a card 250 ms: call by call,
  * and by the launch of a graph.
  *
@@ -10,7 +10,7 @@ import { rank, runProgram } from "./process.ts";
 import type { BenchSetting, Subject } from "./subject.ts";
 
 const SCRIPT = "bench/ranks/launches.ts";
-/** What a card is expected to need for the step. */
+/** The time that a card is expected to need for the step. */
 const STEP_MS = 250;
 
 async function runOnIdle({ runtime }: BenchSetting, name: string): Promise<string> {

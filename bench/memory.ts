@@ -18,7 +18,7 @@ async function peakOf({ runtime }: BenchSetting, name: string): Promise<MemoryPe
   return JSON.parse(output.slice(output.indexOf("{")));
 }
 
-/** What was seen last of each case. */
+/** The last result of each case. */
 const peaks = new Map<string, MemoryPeak>();
 
 /** MiB, on the device. */

@@ -17,7 +17,7 @@ interface Implementation {
   readonly name: string;
   /** Name of its ABI, by which mpi4py chooses it. */
   readonly abi: string;
-  /** What starts its ranks; not `mpiexec`, which in a Python that has both is the one of either. */
+  /** The program that starts its ranks; not `mpiexec`, as a Python with both implementations has the `mpiexec` of either. */
   readonly launchers: readonly string[];
   readonly flags: readonly string[];
 }
@@ -32,7 +32,7 @@ const IMPLEMENTATIONS: readonly Implementation[] = [
   { name: "MPICH", abi: "mpich", launchers: ["mpiexec.hydra", "mpiexec.mpich"], flags: [] },
 ];
 
-/** Where Python has libraries and help texts that the wheels' programs would look for elsewhere. */
+/** The folder in which Python has libraries and help texts that the wheels' programs would look for elsewhere. */
 function variablesFor(prefix: string): Readonly<Record<string, string>> {
   const libraries = [`${prefix}/lib`, process.env["LD_LIBRARY_PATH"] ?? ""].filter((path) => path !== "");
   return {

@@ -1,5 +1,5 @@
 /**
- * What the machine could do at most, by programs that gcc builds for it: fused multiply-adds in registers, and arrays that are read
+ * The peak rates of the machine, by programs that gcc builds for it: fused multiply-adds in registers, and arrays that are read
  * and written beyond the caches.
  *
  * @module
@@ -19,7 +19,7 @@ export function memoryPeak(busy: number): Promise<number> {
   return peakOf("memory_peak.c", busy);
 }
 
-/** What was measured in this run, by program and busy cores. */
+/** The rates that were measured in this run, by program and busy cores. */
 const measured = new Map<string, Promise<number>>();
 
 function peakOf(source: string, busy: number): Promise<number> {

@@ -19,7 +19,7 @@ import {
   targetOf,
 } from "./subject.ts";
 
-/** What was measured of one case; a line of `--json`. */
+/** The result of one case; a line of `--json`. */
 export interface Row {
   readonly subject: string;
   readonly case: string;
@@ -39,14 +39,14 @@ export interface Row {
   readonly rounds: number;
   readonly date: string;
   readonly threads: number;
-  /** Who computed the peer's figure, where several can, and the medians of all of them. */
+  /** The program that computed the peer's figure, where several can, and the medians of all of them. */
   readonly by?: string | undefined;
   readonly medians?: Readonly<Record<string, number>> | undefined;
   /** Of the runtime and, where there is one, the peer. */
   readonly versions: readonly string[];
-  /** What else the subject tells; on a line of `--json` each stands beside the figures. */
+  /** Further figures of the subject; on a line of `--json` each stands beside the main figures. */
   readonly more?: Facts;
-  /** Why there is no figure of one side. */
+  /** The reason why one side has no figure. */
   readonly cannot?: string | undefined;
 }
 
@@ -69,7 +69,7 @@ export function reasonOf(error: unknown): string {
   return lines.find((line) => /\w*Error\b/.test(line)) ?? lines.at(-1) ?? reason;
 }
 
-/** What one side says of some cases; its failure is told of each of them. */
+/** The results of one side for some cases; a failure is reported for each of them. */
 async function outcomes(side: Side, setting: BenchSetting, names: readonly string[]): Promise<Outcomes> {
   try {
     return await side(setting, names);
@@ -120,7 +120,7 @@ export async function measure(
     }
     for (const one of group) {
       const row = { ...await rowOf(subject, one, peer, ours, theirs, setting), versions };
-      // What was ended has no figures.
+      // A run that was ended has no figures.
       if (isEnded()) return;
       tell(row);
     }
@@ -144,7 +144,7 @@ async function rowOf(
   let cannot = [own.cannot, other.cannot].filter((why) => why !== undefined).join("; ");
   let more: Facts = {};
   try {
-    // What is told of a peer's figure is of as many threads as ours.
+    // The peer's figure is for as many threads as ours.
     const alike = peer?.name === "one-thread" ? undefined : b;
     if (a !== undefined) more = await subject.more?.(setting, name, a, alike) ?? {};
   } catch (error) {

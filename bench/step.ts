@@ -14,7 +14,7 @@ import { type BenchCase, program, type Side, type Subject } from "./subject.ts";
 interface StepCase extends BenchCase {
   readonly args: readonly string[];
   readonly mode?: string;
-  /** Whether it is one rank's, whatever is asked for. */
+  /** True if the case always runs on one rank. */
   readonly isAlone?: true;
 }
 

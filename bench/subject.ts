@@ -1,5 +1,5 @@
 /**
- * What a benchmark is.
+ * The description of a benchmark.
  *
  * @module
  */
@@ -15,12 +15,12 @@ export const PEERS = ["torch", "mpi", "jax-js", "ddp", "apart"] as const;
 /** One of these. */
 export type PeerName = typeof PEERS[number];
 
-/** How to run. */
+/** The options of a run. */
 export interface BenchSetting {
   readonly runtime: "bun" | "deno";
   /** The Python that runs the peer. */
   readonly python: string;
-  /** Where jax-js is, if it is the peer. */
+  /** The folder of jax-js, if it is the peer. */
   readonly jaxJs?: JaxJs;
   /** Ranks of a step, where that is told. */
   readonly ranks?: number;
@@ -42,7 +42,7 @@ export interface BenchCase {
   readonly peers?: readonly PeerName[];
 }
 
-/** What one round gave of each case. */
+/** The result of one round of each case. */
 export type Outcomes = ReadonlyMap<string, Outcome>;
 
 /** One side of a comparison: one round of some cases. */
@@ -54,20 +54,20 @@ export interface Subject {
   readonly unit: string;
   readonly higherIsBetter: boolean;
   readonly cases: readonly BenchCase[];
-  /** Whether our side computes with as many threads as are asked for. */
+  /** True if our side computes with the number of threads that is asked for. */
   readonly takesThreads?: true;
   /** The ratio aimed at beside one thread. */
   readonly threadsTarget?: number;
-  /** Whether each case is a run of its own; else all cases are one run of either side. */
+  /** True if each case is a run of its own; else all cases are one run of either side. */
   readonly isApart: boolean;
   readonly ours: Side;
   /** The other sides that there are. */
   readonly peers?: Readonly<Partial<Record<PeerName, Side>>>;
-  /** What is to be told beside the figures of a case, of one round. */
+  /** Computes further figures of a case from one round. */
   more?(setting: BenchSetting, name: string, ours: number, theirs: number | undefined): Promise<Facts>;
 }
 
-/** What is told of a case by name; what there is no figure of is left out, or said in words. */
+/** Further figures of a case by name; a missing one is left out, or explained in words. */
 export type Facts = Readonly<Record<string, number | string>>;
 
 /** The cases of a subject that a peer has; all, where there is none. */
@@ -75,7 +75,7 @@ export function casesOf({ cases }: Subject, peer: PeerName | undefined): readonl
   return cases.filter(({ peers = ["torch"] }) => peer === undefined || peers.includes(peer));
 }
 
-/** What is aimed at in a case beside a peer. */
+/** The target of a case beside a peer. */
 export function targetOf({ target, targets }: BenchCase, peer: PeerName | undefined, isa: Isa): number | undefined {
   const aim = peer === undefined || peer === "torch" ? target : targets?.[peer];
   if (typeof aim !== "object") return aim;
@@ -94,7 +94,7 @@ export function program(
   };
 }
 
-/** What a program printed of a case: behind its name, at the begin of a line or after what a launcher writes there. */
+/** The line of a program's output for a case: after the case's name, at the begin of a line or after the launcher's prefix. */
 export function outcomeOf(output: string, name: string): number | string {
   const [, text = "nothing was printed of it"] = linesOf(output).find(([one]) => one === name) ?? [];
   const value = Number(text);

@@ -64,10 +64,10 @@ function hostPermissions() {
   return host === "" ? [] : [`--allow-net=${[server, ...servers, ...valuesOf("--file-host")].join(",")}`];
 }
 
-/** What the command line itself needs under Deno; ranks are given their own permissions. */
+/** Permissions of the command line itself under Deno; ranks are given their own permissions. */
 function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
-  if (args[0] === "doctor" || args[0] === "estimate") return [...all, "--allow-ffi"];
+  if (["doctor", "estimate", "chat"].includes(args[0])) return [...all, "--allow-ffi"];
   if (args[0] === "pull") return [...all, "--allow-write", "--allow-sys=statfs", ...hostPermissions()];
   if (["tokenizer", "config", "merge", "export", "reshard", "trace"].includes(args[0])) {
     return [...all, "--allow-write"];

@@ -1,5 +1,5 @@
 /**
- * What plain Node imports in place of the library: it throws one sentence. A program that does not catch it ends with that
+ * The module that plain Node imports in place of the library: it throws one sentence. A program that does not catch it ends with that
  * sentence alone, and exit code 1.
  *
  * @module
@@ -19,7 +19,7 @@ const tell = (uncaught) => {
   process.exit(1);
 };
 process.on("uncaughtException", tell);
-// Who catches it goes on as before.
+// A program that catches it goes on as before.
 setTimeout(() => process.removeListener("uncaughtException", tell), 0).unref();
 
 throw error;

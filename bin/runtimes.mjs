@@ -55,7 +55,7 @@ export function variablesWithRuntimes() {
   };
 }
 
-/** Whether a file is a binary or a script: the bun package leaves a text without `#!` where its install script did not run. */
+/** True if a file is a binary or a script: the bun package leaves a text without `#!` where its install script did not run. */
 function isProgram(file) {
   let descriptor;
   try {

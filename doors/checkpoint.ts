@@ -23,7 +23,7 @@ export {
 export type { StateDictOptions, StateTensor } from "../src/checkpoint/state_dict/state_tensor.ts";
 export { readHfConfig } from "../src/train/open_model.ts";
 
-// What the types above are made of.
+// Types that the types above refer to.
 export type {
   CheckpointModel,
   DirectoryTensor,

@@ -14,7 +14,7 @@ export type { DataPlane, ElementRange, ReduceScatterArgs, Work } from "../src/co
 export type { GatherWindow } from "../src/comm/gather_window.ts";
 export { type Backend, openProcessGroup, type ProcessGroupOptions } from "../src/comm/registry.ts";
 
-// What the types above are made of.
+// Types that the types above refer to.
 export type { CALL_KINDS, PHASES } from "../src/comm/call.ts";
 export type { ControlOptions, Place } from "../src/comm/control_plane.ts";
 export type { AllReduceArgs, GatherMemory, Transfer, Window } from "../src/comm/data_plane.ts";
@@ -23,7 +23,7 @@ export type { MeshAxis } from "../src/comm/mesh.ts";
 export type { CallListener } from "../src/comm/process_group.ts";
 export type { AllReduceOptions, ReduceScatterOptions } from "../src/comm/reductions.ts";
 export type { BACKENDS } from "../src/comm/registry.ts";
-export type { HostsPlace } from "../src/comm/data/nccl.ts";
+export type { HostsPlace } from "../src/comm/hosts/join.ts";
 export type { HostsJoinOptions } from "../src/comm/hosts/join.ts";
 export type { ShmOptions } from "../src/comm/data/shm.ts";
 export type { StagingOptions } from "../src/comm/data/sizes.ts";

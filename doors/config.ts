@@ -14,12 +14,15 @@ export {
   type ForeignConfig,
   type ForeignSource,
   readAccelerateConfig,
+  readDistributedConfig,
   readFsdpConfig,
 } from "../src/accelerate/read.ts";
 export { runTrainingScript, type TrainingScript } from "../src/train/script.ts";
-export type { StepMetrics } from "../src/train/metrics.ts";
+export type { EvaluationConfig } from "../src/train/evaluation_config.ts";
+export type { EvalMetrics, StepMetrics } from "../src/train/metrics.ts";
 export { runTraining } from "../src/train/trainer.ts";
-export type { FinishedModel, TrainerOptions, TrainResult } from "../src/train/trainer_options.ts";
+export type { CallbackWish, SavedStep, TrainerCallback } from "../src/train/trainer_callbacks.ts";
+export type { BestModel, FinishedModel, TrainerOptions, TrainResult } from "../src/train/trainer_options.ts";
 export {
   Logger,
   type LoggerOptions,
@@ -29,7 +32,7 @@ export {
   standardErrorSink,
 } from "../src/runtime/log.ts";
 
-// What the types above are made of.
+// Types that the types above refer to.
 export type { Intersection } from "../src/config/resolve.ts";
 export type { ConfigFile } from "../src/config/file.ts";
 export type { LaunchedRanks } from "../src/accelerate/key.ts";

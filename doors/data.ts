@@ -5,6 +5,7 @@
  */
 
 export { DataLoader, type LoaderOptions, type LoaderState } from "../src/data/loader.ts";
+export type { Mixture, MixturePart } from "../src/data/mixture.ts";
 export type { MicroBatch } from "../src/data/micro_batch.ts";
 export { openText, type TextDocument, type TextOptions, type TextSource } from "../src/data/documents.ts";
 export {
@@ -22,6 +23,6 @@ export { BYTE_TOKENIZER, loadTokenizer, type LoadTokenizerOptions, type Tokenize
 export { type Packing, PACKINGS } from "../src/data/samples/rows.ts";
 export type { SampleStream, TokenSample } from "../src/data/samples/sample.ts";
 
-// What the types above are made of.
+// Types that the types above refer to.
 export type { RowPart, Rows } from "../src/data/samples/rows.ts";
 export type { BatchSplit } from "../src/data/sampler.ts";

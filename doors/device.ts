@@ -8,7 +8,8 @@ export { dtypeFrom, DTYPES, float64, int64, uint8 } from "../src/dtype.ts";
 export type { Device, DevicePtr, PortableMath } from "../src/device/device.ts";
 export type { BinaryOp, CompareOp, ReduceOp, UnaryOp } from "../src/device/kernels/signature.ts";
 export type { ArgsOf, KernelName, Kernels } from "../src/device/kernels/table.ts";
-export type { DeviceGraph, DeviceGraphs, GraphPlan } from "../src/device/graphs.ts";
+export type { DeviceTraits, HostViews, NonTemporalCopies } from "../src/device/traits.ts";
+export type { DeviceGraph, DeviceGraphs, GraphPlan, HostWork } from "../src/device/graphs.ts";
 export type { DeviceStatus, Fault } from "../src/device/status.ts";
 export type { Allocator, MemoryHolder, MemoryKind, MemoryStats, MemoryTerms } from "../src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "../src/device/registry.ts";
@@ -18,7 +19,7 @@ export type { Attention } from "../src/device/attention.ts";
 export type { CpuDeviceOptions, CpuMath } from "../src/device/cpu.ts";
 export type { CollectiveUse, MemoryPeak } from "../src/train/dry_run.ts";
 
-// What the types above are made of.
+// Types that the types above refer to.
 export type { NO_TERMS } from "../src/device/allocator.ts";
 export type { deviceAddress } from "../src/device/device.ts";
 export type { DeviceScalar, DeviceScalars } from "../src/device/scalars.ts";

@@ -1,5 +1,5 @@
 /**
- * What the library throws.
+ * The errors of the library.
  *
  * @module
  */

@@ -22,11 +22,15 @@ export {
   IGNORE_INDEX,
   l1Loss,
   linearCrossEntropy,
+  type LossTerms,
   mseLoss,
   type Reduction,
   rope,
+  scoresOfLogits,
   stack,
   swiglu,
+  type TokenScores,
+  tokenScores,
   where,
 } from "../src/nn/functional.ts";
 export { initializeParameters } from "../src/nn/initialize.ts";
@@ -35,14 +39,9 @@ export type { AttentionAttrs } from "../src/ops/attention.ts";
 export type { DropoutAttrs, RandomStream } from "../src/ops/dropout.ts";
 export type { RopeOptions } from "../src/ops/rope.ts";
 export type { GatedDeltaAttrs } from "../src/ops/gated_delta.ts";
-export {
-  type FlatShard,
-  type GradientReducer,
-  type Init,
-  Parameter,
-  type ParameterOptions,
-  type ParameterStorage,
-} from "../src/tensor/parameter.ts";
+export { type Init, Parameter, type ParameterOptions } from "../src/tensor/parameter.ts";
+export type { Quantization, QuantizedDType } from "../src/quantized.ts";
+export type { FlatShard, GradientReducer, ParameterStorage } from "../src/tensor/parameter_storage.ts";
 export type { NormReducer } from "../src/tensor/norm_reducer.ts";
 export type { CutRule, Placement, PlacementAxis } from "../src/tensor/cut.ts";
 export { type BufferOptions, BufferTensor } from "../src/tensor/buffer_tensor.ts";
@@ -74,23 +73,41 @@ export type { GradScalerOptions, GradScalerSettings, GradScalerState } from "../
 export type { NormType } from "../src/optim/norm.ts";
 export type { AdamWSettings } from "../src/optim/adamw.ts";
 export type { SGDSettings } from "../src/optim/sgd.ts";
+export type { LionSettings } from "../src/optim/lion.ts";
+export type { ADJUST_LR, AdjustLr, MuonSettings } from "../src/optim/muon.ts";
+export type { AdafactorSettings } from "../src/optim/adafactor.ts";
+export type { Coefficients } from "../src/optim/newton_schulz.ts";
+export type { StateMemory } from "../src/optim/state_memory.ts";
+export type { BlockMember, BlockState, ParameterBlock } from "../src/optim/states.ts";
+export type { ShardMessage, Sharers, SharingRanks } from "../src/tensor/parameter_storage.ts";
 export type { OptimizerSettings, ParamGroup } from "../src/optim/groups.ts";
-export { Optimizer, type UpdateArgs } from "../src/optim/optimizer.ts";
+export { Optimizer } from "../src/optim/optimizer.ts";
+export type { RecordSettings, StateSpec, UpdateArgs, UpdateCall, UpdateRule } from "../src/optim/rule.ts";
 export type { OptimizerStateView } from "../src/optim/states.ts";
-export type { SCHEDULE_NAMES, ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
+export type {
+  InverseSqrtOptions,
+  PolynomialOptions,
+  RestartOptions,
+  SCHEDULE_NAMES,
+  ScheduleName,
+  ScheduleOptions,
+  WarmupStableDecayOptions,
+} from "../src/optim/schedule.ts";
 export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.ts";
 export type { ModelFiles } from "../src/models/causal_lm.ts";
 export type { UnitDescription } from "../src/train/describe.ts";
 export type { DtypeLedger } from "../src/parallel/precision.ts";
 export type { FsdpUnit } from "../src/fsdp/unit.ts";
 
-// What the types above are made of.
+// Types that the types above refer to.
 export type { RandomSource } from "../src/random.ts";
 export type { PassMember } from "../src/autograd/engine.ts";
 export type { LayerContext } from "../src/nn/attention.ts";
 export type { HeadOutput } from "../src/nn/head.ts";
+export type { SharedNorm } from "../src/nn/norm.ts";
 export type { ModuleContainer } from "../src/nn/container.ts";
 export type { BoundaryDtypes, ForwardWrapper, ModuleMember } from "../src/nn/module.ts";
 export type { OpCall } from "../src/ops/op.ts";
-export type { ComputeView, GradientListener, StorageKind } from "../src/tensor/parameter.ts";
+export type { GradientListener } from "../src/tensor/parameter.ts";
+export type { ComputeView, StorageKind } from "../src/tensor/parameter_storage.ts";
 export type { ModelSource } from "../src/train/open_model.ts";

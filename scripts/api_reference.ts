@@ -8,7 +8,7 @@
  * @module
  */
 import { execFileSync } from "node:child_process";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import * as z from "zod";
@@ -97,7 +97,7 @@ function sentenceOf(name: string, doc: string | undefined): string {
   return `${sentence.replace(/[.:]$/, "")}.`;
 }
 
-/** What a parameter that is taken apart at once is called by its type: `run` of `Pick<Run, …>`, else `options`. */
+/** The name of a destructured parameter, by its type: `run` for `Pick<Run, …>`, else `options`. */
 function nameOf({ repr = "", value }: ParameterType): string {
   const parts = typeParams.safeParse(value);
   const type = parts.success ? parts.data.typeParams[0]?.repr ?? repr : repr;
@@ -150,6 +150,7 @@ if (process.argv.includes("--check")) {
   process.exitCode = isCurrent ? 0 : 1;
 } else {
   writeFileSync(PAGE, text);
+  mkdirSync(ROOT + PAGES, { recursive: true });
   deno(["doc", "--quiet", "--html", "--name=fullyshard", `--output=${PAGES}`, ...doors().keys()]);
   const count = readdirSync(ROOT + PAGES).length;
   process.stdout.write(`docs/api.md, and ${PAGES}/index.html with the pages of ${count} modules\n`);

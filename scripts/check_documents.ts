@@ -22,7 +22,7 @@ import process from "node:process";
 import { installInto, packInto, ROOT, temporaryFolder } from "./packed.ts";
 
 const RUNTIMES = ["bun", "deno"] as const;
-/** How each runtime runs a program that a document shows without a command. */
+/** The command of each runtime for a program that a document shows without a command. */
 const RUN = { bun: "bun", deno: "deno run --allow-all" } as const;
 /** Longest time of one block. */
 const BLOCK_SECONDS = 300;
@@ -31,7 +31,7 @@ interface Block {
   readonly document: string;
   readonly line: number;
   readonly language: string;
-  /** What follows the language. */
+  /** The words after the language. */
   readonly word: string;
   readonly text: string;
 }
@@ -124,7 +124,7 @@ function blocksOf(document: string): Block[] {
   });
 }
 
-/** What a reader has: the package, some texts, and a model. */
+/** The reader's files: the package, some texts, and a model. */
 function prepare(folder: string): void {
   installInto(folder, tarball);
   const manifest = { type: "module", dependencies: { fullyshard: `file:${tarball}` } };

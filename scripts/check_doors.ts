@@ -25,7 +25,7 @@ try {
   rmSync(folder, { recursive: true });
 }
 
-/** What a script says on its last line: the losses of two steps. */
+/** The last line of a script's output: the losses of two steps. */
 async function losses(args: readonly string[]): Promise<string> {
   const { stdout } = await promisify(execFile)(deno, args, { cwd: folder, encoding: "utf8" });
   const line = stdout.trim().split("\n").at(-1) ?? "";
@@ -116,8 +116,8 @@ async function trainBundled(): Promise<string> {
     format: "esm",
     platform: "browser",
     target: "esnext",
-    // Native libraries, which a browser does not have; they are opened by dynamic imports.
-    external: ["node:*", "bun:*", "*/native/device.ts", "*/cuda/device.ts"],
+    // Native libraries and files, which a browser does not have: dynamic imports load these modules.
+    external: ["node:*", "bun:*", "*/native/device.ts", "*/cuda/device.ts", "*/cuda/libraries.ts", "*/file_pool.ts"],
     metafile: true,
     logLevel: "warning",
   });

@@ -18,7 +18,7 @@ const runtimes = [
   [process.env["FULLYSHARD_DENO"] ?? "deno", "run", "--no-prompt"],
 ] as const;
 
-/** What comes behind the package's name. */
+/** The path after the package's name. */
 const doors = ["", "/nn", "/device", "/comm", "/checkpoint", "/data", "/config", "/errors", "/testing"];
 
 using temporary = temporaryFolder();

@@ -7,6 +7,7 @@
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { CLUSTER_KEYS, PARALLELISM_KEYS } from "../src/accelerate/cluster_keys.ts";
+import { DISTRIBUTED_KEYS } from "../src/accelerate/distributed_keys.ts";
 import { FSDP_KEYS } from "../src/accelerate/fsdp_keys.ts";
 import type { ForeignKey } from "../src/accelerate/key.ts";
 
@@ -25,6 +26,7 @@ export function tables(): string {
     table("Keys of `fsdp_config`", FSDP_KEYS),
     table("Keys beside it, in Accelerate's file", CLUSTER_KEYS),
     table("Keys of `parallelism_config`", PARALLELISM_KEYS),
+    table("Keys of transformers' `DistributedConfig`", DISTRIBUTED_KEYS),
   ].join("\n\n");
 }
 

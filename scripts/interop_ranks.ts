@@ -1,5 +1,5 @@
 /**
- * What `interop_dcp.py` has this library do: write a sharded checkpoint of four ranks, and Hugging Face directories of the
+ * The library's side of `interop_dcp.py`: writes a sharded checkpoint of four ranks, and Hugging Face directories of the
  * same model; read on two ranks the shards that PyTorch wrote, and write them as a Hugging Face directory.
  *
  * Usage: bun scripts/interop_ranks.ts write|read <directory to read> <directory with config.json> <output directory>

@@ -24,7 +24,7 @@ const OTHERS: ReadonlyMap<unknown, unknown> = new Map<unknown, unknown>([[false,
 function keysOf(device: Device, { hfConfig }: ZooModel): readonly string[] {
   const keys = new Set<string>();
   const watched = new Proxy({ ...hfConfig }, {
-    // What is copied as it is would be read too.
+    // No key is listed: a copy of the configuration would count as a read of every key.
     ownKeys: () => [],
     get: (config, key) => {
       if (typeof key === "string") keys.add(key);

@@ -4,8 +4,9 @@
  * @module
  */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /** The checkout. */
@@ -23,7 +24,13 @@ export function installInto(folder: string, tarball: string): void {
   const modules = `${folder}/node_modules`;
   mkdirSync(`${modules}/fullyshard`, { recursive: true });
   execFileSync("tar", ["-xzf", tarball, "--strip-components=1", "-C", `${modules}/fullyshard`]);
-  for (const name of ["zod", "yaml", "@huggingface"]) symlinkSync(`${ROOT}node_modules/${name}`, `${modules}/${name}`);
+  const { dependencies }: { readonly dependencies: Readonly<Record<string, string>> } = JSON.parse(
+    readFileSync(`${ROOT}package.json`, "utf8"),
+  );
+  for (const name of Object.keys(dependencies)) {
+    mkdirSync(dirname(`${modules}/${name}`), { recursive: true });
+    symlinkSync(`${ROOT}node_modules/${name}`, `${modules}/${name}`);
+  }
   mkdirSync(`${modules}/.bin`);
   symlinkSync("../fullyshard/bin/fullyshard.mjs", `${modules}/.bin/fullyshard`);
 }

@@ -1,7 +1,8 @@
 /**
  * The test suite under Bun and under Deno, one process for each file, so that a crash is one failure with a name. Files
- * run side by side, except those that break ranks. The last line is
- * `N passed, N failed`, counted from the runners' own reports; the line before tells how many were skipped.
+ * run side by side, except those that break ranks. Files that cannot differ between runtimes run under one of both: `--all` runs
+ * them under both. The last line is `N passed, N failed`, counted from the runners' own reports; the line before tells how many
+ * were skipped.
  *
  * Usage: npm test -- [--runtime bun|deno] [--jobs n] [--all] [--report file] [part of a file name ...]
  *
@@ -14,25 +15,40 @@ import { availableParallelism, tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
+import { numberOf } from "../tests/support/name_number.ts";
 import { readReport, type TestOutcome } from "./test_report.ts";
 
 /** Longest time for one file; a file that hangs is killed and counts as failed. */
 const fileTimeoutMs = 600_000;
 /** Tests that end ranks and wait for the others to say so, within seconds: nothing runs beside them. */
 const alone = ["checkpoint", "memory", "ranks"].map((subject) => `tests/faults/${subject}_test.ts`);
+/** Tests that mostly wait, for ranks that never come or answer: they run beside the others, one file at a time. */
+const waiting = ["hosts", "liveness", "store"].map((subject) => `tests/comm/${subject}_test.ts`);
 
 /** Lines in which Deno and Bun tell of a test that passed: they would hide what failed. */
 const saysPassed = / \.\.\. ok \(|^\(pass\) /;
 
 type RuntimeName = "bun" | "deno";
 
-interface Job {
+/**
+ * Folders whose subject depends on the runtime: FFI, files, sockets, processes, Workers. Without `--all` only their files run under
+ * both runtimes, and files that name `RUNTIME`. Every other file runs under one of both.
+ */
+const ofRuntimes = ["checkpoint", "cli", "comm", "data", "faults", "ffi", "launch", "public", "runtime"];
+
+/** A file under a runtime. */
+interface Place {
   readonly runtime: RuntimeName;
   readonly file: string;
 }
 
-/** How the tests of a file ended; a report is a list of these. */
-export interface JobResult extends Job {
+interface Job extends Place {
+  /** True if the other runtime runs the file too, and half of its shared tests. */
+  readonly isShared: boolean;
+}
+
+/** The outcomes of a file's tests; a report is a list of these. */
+export interface JobResult extends Place {
   readonly outcomes: readonly TestOutcome[];
 }
 
@@ -47,7 +63,7 @@ const flags: readonly Flag[] = [
   {
     name: "all",
     takes: "switch",
-    description: "All tests of files that take long under both runtimes, not a half under each",
+    description: "All tests under both runtimes, and the cases that take long",
   },
   {
     name: "file",
@@ -78,7 +94,6 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const runtimes: readonly RuntimeName[] = runtime === undefined ? ["bun", "deno"] : [runtime];
   if (uses.has("all")) process.env["FULLYSHARD_TEST_ALL"] = "1";
-  if (runtimes.length > 1) process.env["FULLYSHARD_TEST_SHARED"] = "1";
   const there = readdirSync("tests", { recursive: true, encoding: "utf8" })
     .map((file) => `tests/${file}`)
     .filter((file) => file.endsWith("_test.ts"))
@@ -90,24 +105,35 @@ async function main(argv: readonly string[]): Promise<number> {
     return 2;
   }
   const files = there.filter((file) => parts.some((part) => file.includes(part)));
-  const all = runtimes.flatMap((name) => files.map((file) => ({ runtime: name, file })));
-  const isAlone = ({ file }: Job): boolean => alone.includes(file);
+  const takesTurns = runtimes.length > 1 && !uses.has("all");
+  const all = runtimes.flatMap((name, place) => {
+    const own = takesTurns ? files.filter((file) => isOfRuntimes(file) || numberOf(file) % 2 === place) : files;
+    return own.map((file) => ({ runtime: name, file, isShared: takesTurns && isOfRuntimes(file) }));
+  });
+  const among = (files: readonly string[]) => ({ file }: Job): boolean => files.includes(file);
 
   progress.all = all.length;
   const where = runtimes.length === 1 ? `under ${runtime}` : "under Bun and Deno";
   print(`${all.length} runs of files ${where}, ${jobs} at a time; a line follows when one has ended`);
   const reports = mkdtempSync(`${tmpdir()}/fullyshard-tests-`);
   try {
-    const results = [
-      ...await runJobs(all.filter((job) => !isAlone(job)), jobs, reports),
-      ...await runJobs(all.filter(isAlone), 1, reports),
-    ];
+    const together = await Promise.all([
+      runJobs(all.filter((job) => !alone.includes(job.file) && !waiting.includes(job.file)), jobs, reports),
+      runJobs(all.filter(among(waiting)), 1, reports),
+    ]);
+    const results = [...together.flat(), ...await runJobs(all.filter(among(alone)), 1, reports)];
     const report = uses.get("report")?.texts.at(-1);
     if (report !== undefined) writeFileSync(report, JSON.stringify(results));
     return summarize(runtimes, results);
   } finally {
     rmSync(reports, { recursive: true });
   }
+}
+
+/** True if a file's tests may end otherwise under the other runtime. */
+function isOfRuntimes(file: string): boolean {
+  return ofRuntimes.some((folder) => file.startsWith(`tests/${folder}/`)) ||
+    /\bRUNTIME\b/.test(readFileSync(file, "utf8"));
 }
 
 async function runJobs(jobs: readonly Job[], atOnce: number, reports: string): Promise<JobResult[]> {
@@ -120,20 +146,22 @@ async function runJobs(jobs: readonly Job[], atOnce: number, reports: string): P
   return results;
 }
 
-async function runJob({ runtime, file }: Job, reports: string): Promise<JobResult> {
+async function runJob({ runtime, file, isShared }: Job, reports: string): Promise<JobResult> {
   const report = `${reports}/${runtime}-${file.replaceAll("/", "-")}.xml`;
   const args = runtime === "bun"
     ? ["test", "--timeout", String(fileTimeoutMs), "--reporter=junit", `--reporter-outfile=${report}`, `./${file}`]
     : ["test", "-A", "--no-check", `--junit-path=${report}`, file];
   const program = process.env[`FULLYSHARD_${runtime.toUpperCase()}`] ?? runtime;
   const startedAt = performance.now();
-  const { code, output } = await execute(program, args);
+  const { code, output } = await execute(program, args, isShared ? { FULLYSHARD_TEST_SHARED: "1" } : {});
   const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
 
   const outcomes = [...readReport(readIfThere(report))];
-  if (outcomes.length === 0) outcomes.push({ name: `${file} ended with ${code} and no test`, state: "failed" });
+  if (outcomes.length === 0) {
+    outcomes.push({ name: `${file} ended with ${code} and no test`, state: "failed", seconds: 0 });
+  }
   if (code !== 0 && count(outcomes, "failed") === 0) {
-    outcomes.push({ name: `${file} ended with ${code} although no test failed`, state: "failed" });
+    outcomes.push({ name: `${file} ended with ${code} although no test failed`, state: "failed", seconds: 0 });
   }
   const failed = count(outcomes, "failed");
   const numbers = `${count(outcomes, "passed")} passed${failed > 0 ? `, ${failed} failed` : ""}`;
@@ -147,11 +175,15 @@ async function runJob({ runtime, file }: Job, reports: string): Promise<JobResul
 }
 
 /** Runs a program and gives its exit code, or the signal that ended it, with all that it printed. */
-function execute(program: string, args: readonly string[]): Promise<{ code: number | string; output: string }> {
+function execute(
+  program: string,
+  args: readonly string[],
+  variables: Readonly<Record<string, string>>,
+): Promise<{ code: number | string; output: string }> {
   return new Promise((resolve) => {
     const child = spawn(program, args, {
       stdio: ["ignore", "pipe", "pipe"],
-      env: { ...process.env, NO_COLOR: "1" },
+      env: { ...process.env, ...variables, NO_COLOR: "1" },
       timeout: fileTimeoutMs,
       killSignal: "SIGKILL",
     });
@@ -165,11 +197,11 @@ function execute(program: string, args: readonly string[]): Promise<{ code: numb
 }
 
 function summarize(runtimes: readonly RuntimeName[], results: readonly JobResult[]): number {
-  const of = (runtime: RuntimeName): readonly (TestOutcome & Job)[] =>
+  const of = (runtime: RuntimeName): readonly (TestOutcome & Place)[] =>
     results.filter((result) => result.runtime === runtime)
       .flatMap(({ file, outcomes }) => outcomes.map((outcome) => ({ ...outcome, file, runtime })));
   const all = runtimes.flatMap(of);
-  const keyOf = ({ file, name }: TestOutcome & Job): string => `${file}: ${name}`;
+  const keyOf = ({ file, name }: TestOutcome & Place): string => `${file}: ${name}`;
   const ran = new Set(all.filter(({ state }) => state !== "skipped").map(keyOf));
   const skipped = all.filter(({ state }) => state === "skipped");
   const nowhere = skipped.filter((one) => !ran.has(keyOf(one)));
@@ -177,6 +209,11 @@ function summarize(runtimes: readonly RuntimeName[], results: readonly JobResult
   for (const outcome of [...nowhere, ...all.filter((one) => one.state === "failed")]) {
     print(`${outcome.state}: ${outcome.runtime} ${outcome.file}: ${outcome.name}`);
   }
+  print("\nthe slowest tests:");
+  for (const { seconds, file, name } of all.toSorted((a, b) => b.seconds - a.seconds).slice(0, 20)) {
+    print(`${seconds.toFixed(1).padStart(6)} s  ${file}: ${name}`);
+  }
+  print("");
   for (const runtime of runtimes) print(`${runtime}: ${totals(of(runtime))}, ${count(of(runtime), "skipped")} skipped`);
   print(`${skipped.length - nowhere.length} of those skipped ran under the other runtime; with --all both run them`);
   print(`${nowhere.length} skipped`);

@@ -5,12 +5,14 @@
  * @module
  */
 
-/** How one test ended. */
+/** The outcome of one test. */
 export interface TestOutcome {
   /** Name, after those of its groups. */
   readonly name: string;
-  /** How it ended. */
+  /** The outcome. */
   readonly state: "passed" | "failed" | "skipped";
+  /** Seconds that it took, by the runner's clock. */
+  readonly seconds: number;
 }
 
 /**
@@ -22,6 +24,7 @@ export interface TestOutcome {
 export function readReport(xml: string): readonly TestOutcome[] {
   const cases = [...xml.matchAll(/<testcase\b([^>]*?)(?:\/>|>([^]*?)<\/testcase>)/g)].map(([, attributes, body]) => ({
     name: unescape(/\bname="([^"]*)"/.exec(attributes ?? "")?.[1] ?? ""),
+    seconds: Number(/\btime="([^"]*)"/.exec(attributes ?? "")?.[1] ?? NaN),
     group: unescape(/\bclassname="([^"]*)"/.exec(attributes ?? "")?.[1] ?? ""),
     body: body ?? "",
   }));
@@ -29,14 +32,14 @@ export function readReport(xml: string): readonly TestOutcome[] {
     const parts = name.split(" > ");
     return parts.slice(1).map((_, index) => parts.slice(0, index + 1).join(" > "));
   }));
-  return cases.flatMap(({ name, group, body }) => {
+  return cases.flatMap(({ name, group, seconds, body }) => {
     const failed = /<(failure|error)\b/.test(body);
     const onlyInside = failed && /<failure message="\d+ test steps? failed/.test(body);
     // Deno reports a group as a test beside those in it; it counts only if it failed of itself.
     if (parents.has(name) && (!failed || onlyInside)) return [];
     const state = failed ? "failed" as const : /<skipped\b/.test(body) ? "skipped" as const : "passed" as const;
     const isFile = group === "" || /[./]/.test(group);
-    return [{ name: isFile ? name : `${group} > ${name}`, state }];
+    return [{ name: isFile ? name : `${group} > ${name}`, state, seconds }];
   });
 }
 

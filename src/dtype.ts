@@ -9,10 +9,10 @@ import { DTypeError } from "./errors.ts";
 export interface DType {
   /** Name, as PyTorch and Hugging Face's `config.json` spell it. */
   readonly name: string;
-  /** Bytes of one element. */
+  /** Bytes of one element; a fraction where elements lie in blocks. */
   readonly byteLength: number;
-  /** The kind of its arithmetic. */
-  readonly kind: "float" | "int";
+  /** The kind of its arithmetic; quantized elements are factors of products only. */
+  readonly kind: "float" | "int" | "quantized";
   /** The dtype's number in kernel arguments (`wasm/src/dtype.rs`). */
   readonly code: number;
   /** The dtype's name in a safetensors header. */

@@ -9,7 +9,14 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { contentViolations, cycles, formViolations, layerViolations, missingPaths } from "./architecture/rules.ts";
+import {
+  contentViolations,
+  cycles,
+  formViolations,
+  layerViolations,
+  missingPaths,
+  repeatedTypes,
+} from "./architecture/rules.ts";
 import { readSource, type Source } from "./architecture/source.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -48,6 +55,8 @@ test("contents: no casts, no any, no hidden exits, no other thing that the house
 test("form: every file says what it is, and is short enough to read", () => {
   none([...library, ...others].flatMap(formViolations));
 });
+
+test("names: a type's name is declared in one file of the library", () => none(repeatedTypes(library)));
 
 test("names: every file that a comment of the library or a page names is there", () => {
   const tree = [
@@ -179,4 +188,15 @@ test("missingPaths() finds names that no file has", () => {
   assert.deepEqual(found("/** See `b.ts`, `nn/b.ts`, `src/nn/b.ts`, `./mod.ts` and `c` and c.ts. */"), []);
   assert.deepEqual(found("/** One.\n See `nn/c.ts`. */"), ["src/a.ts:2 names nn/c.ts, which is not in the tree"]);
   assert.equal(found("/** `src/b.ts`, `n/b.ts`, `bb.ts` */").length, 3);
+});
+
+test("repeatedTypes() finds names that two files declare, and no others", () => {
+  const found = (...texts: readonly string[]): readonly string[] =>
+    repeatedTypes(texts.map((text, index) => readSource(`src/${index}.ts`, text)));
+  assert.deepEqual(found("type A = 1;\n", "export interface A<T> {}\n"), ["A is declared in src/0.ts, src/1.ts"]);
+  assert.equal(found("class A {}\n", "export abstract class A {}\n").length, 1);
+  assert.equal(found("export type A<T> =\n  T;\n", "enum A {}\n", "interface A {}\n").length, 1);
+  assert.deepEqual(found("type A = 1;\ntype B = A;\n", "type C = 1;\n"), []);
+  assert.deepEqual(found("type A = 1;\n", 'import type { A } from "./0.ts";\n/** type A = 2 */\n'), []);
+  assert.deepEqual(found("export class A {}\n", 'export { type A } from "./0.ts";\nf({ class: 1, type: 2 });\n'), []);
 });

@@ -14,9 +14,9 @@ test("countOf() agrees with its noun", () => {
   assert.equal(countOf(2, "micro-batch", "micro-batches"), "2 micro-batches");
 });
 
-test("whichAre() lists names", () => {
+test("whichAre() lists names", async () => {
   assert.equal(whichAre(["llama", "qwen2", "gpt2"], "supported"), "'llama', 'qwen2' and 'gpt2' are supported");
-  assert.throws(() => openDevice("tpu"), {
+  await assert.rejects(openDevice("tpu"), {
     name: "UnsupportedError",
     message: /^Cannot open device 'tpu': 'cpu'.* and '\w+' are available$/,
   });
@@ -25,7 +25,7 @@ test("whichAre() lists names", () => {
 /** Clears a screen, sets a title, by 7 and 8 bits, and turns the direction of text. */
 const EVIL = "\u001b[2J\u001b]0;title\u0007\u009b2J\r\b\u007f\u202egpj";
 
-/** Whether a terminal or a reader would obey nothing of it. */
+/** True if neither a terminal nor a reader would take any of it for a control sequence. */
 const isSafe = (text: string): boolean => shown(text) === text;
 
 test("shown() makes escapes of what a terminal would obey, and leaves all else", () => {

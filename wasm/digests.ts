@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "6ceb410cda11d9a91375f4da6c149fadb2fbdea1a23df88d93167d10794f6316",
-  relaxed: "de73a698bc3c9e00b07d7cb7dd6f037057b663890d68ac0af5fe02fee5cacffc",
+  strict: "563ec7c0b36a1ab64949f3c6c22c58a825b54d23d29116e7ef9928c196342c1a",
+  relaxed: "c8658890ad0e06d4409b49b1fc1c71f5fdabd01bacc34cdc78ba35069e1a9e2a",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "08c3da6c08b650c07a6b47f2e5d132640aeb9397f46a1eda1581c561ecae9c46",
-  v4: "a70a638365a6ef8c24018b12a799ee17e6bc4ba57a2f7824e6145f440dca3c78",
-  "v4-bf16": "84d09343ea8c6785f5284158fc27ef38bb9e0a16586667c37593e268ddd30a3a",
-  neon: "02d126a6e500d52194757651c0344f9e9f2ba80b60132da1747fe419cfe1a239",
+  v3: "8bfd30ad5e16d68c77218e8d7bc6339fa1096f95c50aad955243fc94b8900acc",
+  v4: "692d5b25eebbf62817f5671d847335248fec68952b6d4816b1313ff1102c529a",
+  "v4-bf16": "3dcd615009276f03d853aa9c3c53b5802c0c3c0629444b9f09c299816f561735",
+  neon: "6c03a026ac0cd8d033d1a83ddda8e06c74bc140cf98841f1d18409b8c28b622e",
 } as const;

@@ -9,7 +9,7 @@ import { createInterface } from "node:readline";
 import { ROOT, runOfItsOwn } from "../process.ts";
 import { reasonIn } from "./row.ts";
 
-/** What one round of a case has seen, by name; `ms` is there. */
+/** The figures of one round of a case, by name; `ms` is always there. */
 export type Seen = Readonly<Record<string, number | string>>;
 
 /** A process that is asked for cases, until the time is over. */
@@ -30,7 +30,7 @@ export class Answering {
     this.#child = child;
     this.#lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
     child.stderr.setEncoding("utf8").on("data", (text: string) => this.#errors += text);
-    // Why a process has not begun or does not read any more is told where its answer is missed.
+    // The reason why a process has not begun, or does not read any more, is given where its answer is missing.
     child.stdin.on("error", () => {});
     this.#failed = new Promise((resolve) =>
       child.once("error", (error) => {
@@ -46,7 +46,7 @@ export class Answering {
     }, Math.max(0, until - performance.now()));
   }
 
-  /** What one round of a case has seen, or why there is none. */
+  /** The figures of one round of a case, or the reason why there are none. */
   async ask(name: string): Promise<Seen | string> {
     if (this.#isLate) return "the time was over";
     this.#child.stdin?.write(`${name}\n`);

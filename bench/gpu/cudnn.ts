@@ -16,7 +16,7 @@ interface Computed {
   readonly results: ReadonlyMap<string, readonly number[]>;
   readonly forwardMs: number;
   readonly backwardMs: number;
-  /** What was to be cuDNN's and was not. */
+  /** Calls that cuDNN should have computed and did not. */
   readonly reports: readonly string[];
 }
 

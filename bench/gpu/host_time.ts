@@ -1,5 +1,5 @@
 /**
- * What a step costs the host.
+ * The host's time for a step.
  *
  * @module
  */

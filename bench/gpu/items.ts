@@ -13,12 +13,12 @@ import type { JobResult } from "../../scripts/run_tests.ts";
 import { ratios } from "./ratios.ts";
 import { reasonIn, type Row, rowsIn } from "./row.ts";
 
-/** How an item is run. */
+/** The options with which an item is run. */
 export interface GpuSetting {
   readonly runtime: "bun" | "deno";
   /** `small` is for a double of the libraries. */
   readonly size: "1b" | "small";
-  /** Where PyTorch computes. */
+  /** The device on which PyTorch computes. */
   readonly peerDevice: "cuda" | "cpu";
   /** When there is no time left, by `performance.now()`. */
   readonly until: number;
@@ -38,7 +38,7 @@ const CONFORMANCE = "tests/device/cuda/card_test.ts";
 interface Ended {
   readonly output: string;
   readonly errors: string;
-  /** What ended it, where it did not end well. */
+  /** The reason of its end, where it did not succeed. */
   readonly reason?: string;
 }
 
@@ -115,7 +115,7 @@ async function conformance({ runtime, until }: GpuSetting, tell: (row: Row) => v
   }
 }
 
-/** Where compute-sanitizer lies. */
+/** The path of compute-sanitizer. */
 function sanitizerPath(): string | undefined {
   const folders = [
     ...(process.env["PATH"] ?? "").split(":"),

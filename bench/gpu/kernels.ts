@@ -15,7 +15,7 @@ import type { LlamaSize } from "../ranks/llama_step.ts";
 export interface KernelCase {
   readonly call: () => void;
   readonly flops: number;
-  /** What it reads and writes, each element once. */
+  /** The bytes that it reads and writes, each element once. */
   readonly bytes: number;
 }
 
@@ -59,7 +59,7 @@ export function attentionArgs(device: Device, { seq, batch, heads, kvHeads, hidd
   return {
     ...{ dtype, batch, seqQ: seq, seqK: seq, heads, kvHeads, headDim, valueDim: headDim, scale: headDim ** -0.5 },
     ...{ strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * headDim },
-    ...{ causal: true, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 },
+    ...{ softcap: 0, causal: true, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 },
     o: random(device, queries, dtype),
     lse: random(device, batch * heads * seq, float32),
     q: random(device, queries, dtype),
@@ -138,7 +138,8 @@ const KERNEL_CASES: Readonly<Record<string, MakeCase>> = {
     const labels = Int32Array.from({ length: rows }, (_, i) => i * 7919 % cols);
     const logits = random(device, rows * cols, float32);
     const args = {
-      ...{ dtype: float32, rows, cols, ignoreIndex: -100, firstRow: 0, losses: random(device, rows, float32) },
+      ...{ dtype: float32, rows, cols, ignoreIndex: -100, firstRow: 0, labelSmoothing: 0, zLoss: 0 },
+      ...{ losses: random(device, rows, float32) },
       ...{ dlogits: random(device, rows * cols, float32), logits, labels: of(device, new Uint8Array(labels.buffer)) },
     };
     return caseOf(KERNELS.crossEntropy, args, () => device.kernels.crossEntropy(args));

@@ -1,5 +1,5 @@
 /**
- * What milliseconds of a step of Llama are as tokens a second and as a share of what a card could compute.
+ * Conversion of a Llama step's milliseconds to tokens a second and to a share of a card's peak.
  *
  * @module
  */
@@ -23,7 +23,7 @@ export function modelFigures(
 }
 
 /**
- * How the utilization is computed, and the micro-batch: six FLOPs for each weight, as the embedding's is the head's too, and all
+ * The formula of the utilization, and the micro-batch: six FLOPs for each weight, as the embedding's is the head's too, and all
  * of attention's products, not a causal half of them.
  */
 export function modelWords(name: "1b" | "small"): { readonly mfuIs: string; readonly microBatch: string } {

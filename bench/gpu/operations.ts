@@ -1,5 +1,5 @@
 /**
- * What `dev.cuh` has in a form for cards and in one for tests on the host, computed on both from the same numbers: a kernel for
+ * Functions of `dev.cuh` that have one form for cards and one for tests on the host, computed on both from the same numbers: a kernel for
  * each, compiled by the NVRTC that is found and by its double, which is g++. What differs by more than is allowed is told.
  *
  * @module
@@ -185,7 +185,7 @@ export async function computeOperations(environment: Environment): Promise<Reado
   return results;
 }
 
-/** How an operation differs between a card and the host: undefined where it does not. */
+/** The difference of an operation between a card and the host; undefined where there is none. */
 export function differenceOf(name: string, card: Uint32Array, host: Uint32Array): string | undefined {
   const within = OPERATIONS[name]?.within;
   for (const [i, word] of card.entries()) {

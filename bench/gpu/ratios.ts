@@ -11,7 +11,7 @@ import { Answering, type Seen } from "./answering.ts";
 import { modelFigures, modelWords } from "./mfu.ts";
 import type { Row } from "./row.ts";
 
-/** What is compared: a case of ours with one of PyTorch's, and the least ratio that is wanted. */
+/** A comparison: a case of ours with one of PyTorch's, and the least ratio that is wanted. */
 interface RatioCase {
   readonly name: string;
   /** @default the name */
@@ -39,13 +39,13 @@ const CASES: readonly (readonly RatioCase[])[] = [
 ];
 const ROUNDS = 5;
 
-/** How the ratios are measured. */
+/** The options with which the ratios are measured. */
 export interface RatioSetting {
   readonly runtime: "bun" | "deno";
   readonly size: "1b" | "small";
   /** The Python that has PyTorch. */
   readonly python: string;
-  /** Where PyTorch computes: on the card, or on the CPU where only the flow is to be seen. */
+  /** The device on which PyTorch computes: the card, or the CPU where only the flow is tested. */
   readonly peerDevice: "cuda" | "cpu";
   /** When there is no time left, by `performance.now()`. */
   readonly until: number;

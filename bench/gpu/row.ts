@@ -1,18 +1,18 @@
 /**
- * What is told of a run on a card: a line of JSON for each thing that was seen.
+ * The report of a run on a card: a line of JSON for each item.
  *
  * @module
  */
 import process from "node:process";
 
-/** How something ended: as it should, otherwise, or not at all for the reason that is told. */
+/** The outcome of an item: passed, failed, or impossible here, with the reason. */
 export type Outcome = "passed" | "failed" | "cannot";
 
 /** A line of an item, without what the whole run adds. */
 export interface Row {
   readonly case: string;
   readonly outcome: Outcome;
-  /** Why it failed or cannot run. */
+  /** The reason why it failed or cannot run. */
   readonly reason?: string;
   /** Figures by name; names carry their units. */
   readonly figures?: Readonly<Record<string, number | string>>;

@@ -18,7 +18,7 @@ import type { Seen } from "./answering.ts";
 interface Ready {
   readonly call: () => void;
   readonly times: number;
-  /** What it tells besides the time. */
+  /** Figures besides the time. */
   readonly seen: () => Seen;
 }
 

@@ -1,5 +1,5 @@
 /**
- * What the peers by jax-js share.
+ * Functions that the peers by jax-js share.
  *
  * @module
  */

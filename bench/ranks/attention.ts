@@ -13,7 +13,16 @@ await timeCases((device, name) => {
   const sizes = { dtype: float32, batch, seqQ, seqK: seqQ, heads, kvHeads, headDim, valueDim: headDim };
   const strides = { strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * headDim };
   const dropout = { p: 0, key: 0, sample: 0 };
-  const how = { ...sizes, ...strides, ...dropout, scale: headDim ** -0.5, causal: true, window: 0, maskRows: 1 };
+  const how = {
+    ...sizes,
+    ...strides,
+    ...dropout,
+    scale: headDim ** -0.5,
+    softcap: 0,
+    causal: true,
+    window: 0,
+    maskRows: 1,
+  };
   const [q, o, dO, dq] = [queries, queries, queries, queries].map((n) => randomArray(device, n));
   const [k, v, dk, dv] = [keys, keys, keys, keys].map((n) => randomArray(device, n));
   const lse = randomArray(device, batch * heads * seqQ);

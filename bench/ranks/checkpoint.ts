@@ -46,7 +46,8 @@ const [directory = ""] = group.exchangeText(
   group.rank === 0 ? makeTemporaryDirectory("fullyshard-bench-") : "",
   "directory",
 );
-const what = { directory, model, group, state: {} };
+const where = { directory, model, group };
+const what = { ...where, state: {} };
 const remove = (): void => {
   group.barrier("saved");
   if (group.rank === 0) rmSync(directory, { recursive: true, force: true });
@@ -64,7 +65,7 @@ const rounds: Readonly<Record<string, () => Promise<number>>> = {
   async load() {
     group.barrier("round");
     const started = performance.now();
-    await loadCheckpoint(what);
+    await loadCheckpoint(where);
     return performance.now() - started;
   },
   async "async-save"() {

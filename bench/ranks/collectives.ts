@@ -15,7 +15,7 @@ using group = await openProcessGroup({ device });
 const all = Array.from({ length: group.size }, (_, rank) => rank);
 const take = (bytes: number) => device.allocator.allocate(bytes, "bench");
 
-/** What is timed, by the bytes of the whole array. */
+/** The calls that are timed, by the bytes of the full array. */
 const collectives: Readonly<Record<string, (bytes: number) => () => void>> = {
   "all-reduce": (bytes) => {
     const ptr = take(bytes);

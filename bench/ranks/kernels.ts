@@ -88,7 +88,7 @@ const CASES: Readonly<Record<string, Prepare>> = {
   "cross-entropy": (arrays, { crossEntropy }) => {
     const labels = arrays.of(new Uint8Array(Int32Array.from({ length: rows }, (_, i) => i * 7919 % vocab).buffer));
     const [logits, dlogits, losses] = [arrays.random(rows * vocab), arrays.random(rows * vocab), arrays.random(rows)];
-    const sizes = { rows, cols: vocab, ignoreIndex: -100, firstRow: 0 };
+    const sizes = { rows, cols: vocab, ignoreIndex: -100, firstRow: 0, labelSmoothing: 0, zLoss: 0 };
     return () => crossEntropy({ dtype, ...sizes, losses, dlogits, logits, labels });
   },
   adamw: (arrays, { adamw }) => {

@@ -15,7 +15,7 @@ import { type BenchModel, LLAMA_1100M, LLAMA_600M, LLAMA_8M } from "./models.ts"
 import { training } from "./training.ts";
 
 const STEPS = 3;
-/** What kernels work in, below what the allocator gives out. */
+/** Working memory of kernels, below the allocator's addresses. */
 const WORKING_BYTES = 2 ** 24;
 
 /** Models, their learning rates, and the memory of a rank where it is not what is predicted. */

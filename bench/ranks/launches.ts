@@ -16,7 +16,7 @@ import { capturedStep, LLAMA_SIZES, llamaStep } from "./llama_step.ts";
 /** Calls of a round, and rounds; the first ones are those in which a runtime compiles. */
 const [CALLS, ROUNDS] = [20_000, 12];
 const [WARMUP, STEPS] = [40, 40];
-/** What the double counts, in its order. */
+/** Names of the double's counters, in its order. */
 const COUNTS = [
   "launches",
   "products",

@@ -10,7 +10,7 @@ import { StepGraph, trainStep } from "fullyshard/config";
 import type { Device } from "fullyshard/device";
 import { buildModel, initializeParameters } from "fullyshard/nn";
 
-/** How large a step is. */
+/** The size of a step. */
 export interface LlamaSize {
   readonly vocab: number;
   readonly hidden: number;

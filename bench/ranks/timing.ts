@@ -1,5 +1,5 @@
 /**
- * What the ranks of benchmarks share.
+ * Functions that the ranks of benchmarks share.
  *
  * @module
  */

@@ -20,7 +20,7 @@ import type { Device } from "fullyshard/device";
 import { buildModel, initializeParameters } from "fullyshard/nn";
 import type { BenchModel } from "./models.ts";
 
-/** What a rank trains on. */
+/** The batches of a rank. */
 export interface TrainingParts {
   readonly device: Device;
   readonly mesh: ProcessGroup | DeviceMesh;

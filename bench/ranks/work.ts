@@ -6,7 +6,7 @@
 import type { Kernels } from "../../src/device/kernels/table.ts";
 import { countingKernels, type KernelWork } from "../../src/device/kernels/work.ts";
 
-/** What the calls of the kernels that `call` is given calculate and move; nothing is computed. */
+/** The floating-point operations and bytes of the calls to the kernels that `call` receives; nothing is computed. */
 export function workOf(call: (kernels: Kernels) => void): KernelWork {
   let [flops, bytes] = [0, 0];
   call(countingKernels((work) => {

@@ -1,5 +1,5 @@
 /**
- * What PyTorch's tests of `fully_shard` (`test/distributed/_composable/fsdp/`) hold an engine to, item by item, and which
+ * The requirements of PyTorch's tests of `fully_shard` (`test/distributed/_composable/fsdp/`), item by item, and which
  * tests here show it. Items that fix even chunks of dim 0 are translated to flat shards. The compiler's are left out.
  *
  * @module
@@ -62,7 +62,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   notApplicable("_init: moves to the device", "a module is made on its device; apply() refuses tensors of two by name"),
   shown("_init: mesh ndim and names", [claims, "takes a mesh of one axis or of two"], [
     "tests/fsdp/mixed_test.ts",
-    "refuse an axis",
+    "refuse the bare group of an axis",
   ]),
   shown(
     "_init: managed modules and states (nested, duplicate, shared, list)",

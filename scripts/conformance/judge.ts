@@ -1,12 +1,12 @@
 /**
- * What becomes of an item, from the outcomes of the tests that show it.
+ * The verdict on an item, from the outcomes of the tests that show it.
  *
  * @module
  */
 import type { JobResult } from "../run_tests.ts";
 import type { ConformanceItem } from "./items.ts";
 
-/** What became of an item. */
+/** The verdict on an item. */
 export interface Verdict {
   readonly name: string;
   readonly status: "pass" | "fail" | "not applicable";

@@ -80,7 +80,7 @@ function describe(type: ArgumentType | PlaceType | undefined): string {
   return typeof type === "string" ? type : JSON.stringify(type);
 }
 
-/** Whether a table's argument type goes with a header's. A struct that goes by value has one size in all releases. */
+/** True if a table's argument type fits a header's. A struct that is passed by value has one size in all releases. */
 function takesArgument(type: ArgumentType, kind: string, structs: Facts): boolean {
   if (typeof type === "object") {
     if ("pointer" in type) return kind === `${type.pointer}*` || kind === `const ${type.pointer}*`;
@@ -97,7 +97,7 @@ function takesResult(type: ResultType, kind: string): boolean {
   return type === "void" ? kind === "void" : takesPlace(type, kind);
 }
 
-/** Whether a table's type of a place, or of what is passed by value, goes with a header's. */
+/** True if a table's type of a place, or of a value that is passed by value, fits a header's. */
 function takesPlace(type: PlaceType, kind: string): boolean {
   if (typeof type === "object") return kind === `${type.bytes} bytes`;
   if (type === "i32") return kind === "i32" || kind === "enum";
@@ -157,7 +157,7 @@ function firstOfEach(releases: readonly string[], find: (release: string) => str
   return [...found.values()];
 }
 
-/** Whether a release comes before another, by the numbers in both. */
+/** True if a release comes before another release, by the numbers in both. */
 function isOlder(release: string, other: string): boolean {
   const [a, b] = [release, other].map((text) => text.split(/[.+]/).map(Number));
   for (const [index, number] of (b ?? []).entries()) {

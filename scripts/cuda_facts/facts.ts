@@ -6,7 +6,7 @@
  * @module
  */
 
-/** What holds in each release. */
+/** The facts of each release. */
 export type History = string | readonly (readonly [release: string, fact: string | null])[];
 
 /** Facts of one kind by name. */
@@ -28,7 +28,7 @@ export interface LibraryFacts {
 /** The facts that one release's headers give, by kind and name. */
 export type Observation = ReadonlyMap<string, ReadonlyMap<string, string>>;
 
-/** What holds in one of the releases, null if nothing. */
+/** The facts of one of the releases; null if there are none. */
 export function factAt(history: History, releases: readonly string[], release: string): string | null {
   if (typeof history === "string") return history;
   const at = releases.indexOf(release);

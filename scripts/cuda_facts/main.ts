@@ -65,13 +65,13 @@ function main(argv: readonly string[]): number {
     for (const line of wrong) print(line);
     if (wrong.length > 0) return 1;
     print("The tables say what the headers say");
-    return only === undefined ? settle(`${JSON.stringify(facts, null, 1)}\n`, uses.has("check")) : 0;
+    return only === undefined ? report(`${JSON.stringify(facts, null, 1)}\n`, uses.has("check")) : 0;
   } finally {
     if (kept === undefined) rmSync(folder, { recursive: true });
   }
 }
 
-function settle(text: string, isCheck: boolean): number {
+function report(text: string, isCheck: boolean): number {
   if (!isCheck) {
     writeFileSync(FACTS, text);
     return 0;
@@ -83,7 +83,7 @@ function settle(text: string, isCheck: boolean): number {
   return isEqual ? 0 : 1;
 }
 
-/** What one release's headers say, and its library exports. */
+/** The declarations in one release's headers, and the exports of its library. */
 function observe(library: Audited, release: Release, folder: string, keep: boolean): Observation {
   const roots = release.wheels.map((wheel) => unpack(wheel, folder));
   const files = roots.map((root) =>

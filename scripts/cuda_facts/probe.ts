@@ -38,7 +38,7 @@ export function namesOf({ spec, constants, structs }: Audited): ProbedNames {
  * The probe of a library.
  *
  * @param library whose names it asks for
- * @param isDeclared whether the release's headers have a name at all
+ * @param isDeclared true if the release's headers have the name
  */
 export function probeProgram(library: Audited, isDeclared: (name: string) => boolean): string {
   const { headers, aliases = {} } = library;

@@ -1,5 +1,5 @@
 /**
- * What the audit looks at: each library's table, constants and structs, the headers that declare them, and the releases
+ * The subjects of the audit: each library's table, constants and structs, the headers that declare them, and the releases
  * whose wheels hold these headers. Older and newer neighbours of a release that brought a function are among them, so
  * that a wrong `since` shows.
  *

@@ -1,5 +1,5 @@
 /**
- * What NVIDIA's compiler makes of the CUDA kernels: registers, spills and shared memory of each entry point. No GPU is needed.
+ * The compilation of the CUDA kernels by NVIDIA's compiler: registers, spills and shared memory of each entry point. No GPU is needed.
  *
  * @module
  */
@@ -22,9 +22,9 @@ export const ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_
 /** Those that kernels are compiled for unless all are asked for: the oldest, whose instructions all others have. */
 const FEW: readonly string[] = ["sm_80"];
 
-/** Where `scripts/cuda_libraries.sh` puts the libraries. */
+/** The folder into which `scripts/cuda_libraries.sh` puts the libraries. */
 export const FETCHED: string = fileURLToPath(new URL("../../.cuda", import.meta.url));
-/** Where results are kept, by what was compiled and how. */
+/** The folder of results, which are kept by the compiled text and the options. */
 const KEPT = fileURLToPath(new URL("../../.cache/cuda_kernels", import.meta.url));
 
 /** One kernel for one kind of card. */
@@ -33,11 +33,11 @@ export interface Job {
   /** The file that it is written in. */
   readonly file: string;
   readonly architecture: string;
-  /** Which form of it, of those for tensor cores. */
+  /** The form of the kernel, of those for tensor cores. */
   readonly form?: TensorForm;
 }
 
-/** What a job is called: its kernel, or the form of it. */
+/** The name of a job: its kernel, or the form of it. */
 export function jobName({ kernel, form }: Job): string {
   return form === undefined ? kernel : formName(kernel, form);
 }
@@ -52,7 +52,7 @@ export const JOBS: readonly Job[] = Object.entries(LAUNCHES).flatMap(([file, ker
   })
 );
 
-/** Which jobs are done. */
+/** The jobs that are done. */
 export interface Selection {
   /** For every kind of card, not for the oldest alone. */
   readonly all: boolean;
@@ -67,7 +67,7 @@ export function jobsOf({ all, only }: Selection): readonly Job[] {
   );
 }
 
-/** What one entry point takes. */
+/** The resources of one entry point. */
 export interface Use {
   readonly point: string;
   readonly registers: number;
@@ -77,7 +77,7 @@ export interface Use {
   readonly shared: number;
 }
 
-/** What came of a job: what its entry points take, or the compiler's words. */
+/** The outcome of a job: the resources of its entry points, or the compiler's words. */
 export type Outcome = Job & ({ readonly uses: readonly Use[] } | { readonly refusal: string });
 
 /** Opens NVRTC: the fetched one, or else the user's; undefined where there is none. */
@@ -113,7 +113,7 @@ export function outcomeOf(nvrtc: Nvrtc, texts: KernelTexts, job: Job): Outcome {
   }
 }
 
-/** What an entry point takes with the shared memory that its launch asks for. */
+/** The resources of an entry point, with the shared memory that its launch asks for. */
 function withLaunched(use: Use, { kernel, form }: Job): Use {
   const pass = form?.passes.find((one) => use.point.startsWith(`run_${passName(kernel, form, one)}_`));
   return pass === undefined ? use : { ...use, shared: use.shared + pass.sharedBytes };

@@ -1,5 +1,5 @@
 /**
- * What can be shown of CUDA without a card: `npm run test:cuda [-- --all | --only kernel | --document]`.
+ * Checks of CUDA that need no card: `npm run test:cuda [-- --all | --only kernel | --document]`.
  *
  * 1. Every kernel is compiled by NVIDIA's compiler for the oldest kind of card, or with `--all` for every kind, with a table of
  *    what it takes. What was compiled before is not compiled again.
@@ -22,7 +22,7 @@ import { nvrtcVersion } from "../../src/device/cuda/compiler.ts";
 import { FETCHED, findCompiler, JOBS, jobsOf, type Outcome, type Selection } from "./compile.ts";
 import { documentOf, faultsOf, tableOf } from "./report.ts";
 
-/** What is counted. */
+/** The counts of the report. */
 interface Counts {
   readonly passed: number;
   readonly failed: number;

@@ -1,5 +1,5 @@
 /**
- * Whether what kernels take is in order, and the table of it.
+ * Limits on the resources of kernels, and their table.
  *
  * @module
  */
@@ -39,7 +39,7 @@ export function worstOf(uses: readonly Use[]): Omit<Use, "point"> {
   };
 }
 
-/** What is wrong with an outcome. */
+/** The faults of an outcome. */
 export function faultsOf(outcome: Outcome): string[] {
   if ("refusal" in outcome) return [outcome.refusal];
   const { kernel, architecture, form, uses } = outcome;

@@ -67,7 +67,7 @@ const DIMS: readonly (readonly [headDim: number, valueDim: number, since: number
   [256, 256, Infinity],
 ];
 
-/** What is tried of each of {@link DIMS}. */
+/** The shapes that are tried with each of {@link DIMS}. */
 const FORMS: readonly (readonly [name: string, change: Partial<SdpaShape>])[] = [
   ["causal", {}],
   ["not causal", { causal: false }],
@@ -84,7 +84,7 @@ function bind(descriptors: Descriptors, { tensors }: SdpaPlan): void {
   descriptors.lend("CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR", pack, () => {});
 }
 
-/** How many shapes have plans in both directions, by dims; the kinds of shapes that have none. */
+/** Number of shapes with plans in both directions, by dims; and the kinds of shapes that have none. */
 function tryCard(descriptors: Descriptors, card: Card): boolean {
   const [name, capability] = card;
   const text = propertiesOf(card);
@@ -135,7 +135,7 @@ async function main(argv: readonly string[]): Promise<number> {
     const options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", driver, source];
     const { status, stderr } = spawnSync("gcc", options, { encoding: "utf8" });
     if (status !== 0) throw new Error(`gcc cannot build ${source}: ${stderr}`);
-    // What is loaded by this name serves whatever asks for it later.
+    // A library that was loaded by this name serves every later request for the name.
     (await openLibrary(LIBDL, { provider })).symbols.dlopen(driver, RTLD_NOW);
     const cudnn = await openLibrary(CUDNN, { provider, environment });
     print(`cuDNN ${cudnnVersion(cudnn)} (${cudnn.path})`);

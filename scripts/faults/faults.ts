@@ -147,7 +147,7 @@ async function fullDisk(name: string, flags: readonly string[]): Promise<FaultRe
 async function endOf(
   running: Running,
   { name, says, since, allowed, out }: Pick<OrderedFault, "name" | "says"> & {
-    /** What is said first when the fault is there. */
+    /** The beginning of the message when the fault is there. */
     readonly since: RegExp;
     readonly allowed: number;
     readonly out: string;

@@ -102,7 +102,7 @@ function childrenOf(pid: number): number[] {
   return readQuietly(`/proc/${pid}/task/${pid}/children`).split(" ").filter((part) => part !== "").map(Number);
 }
 
-/** What a process that may be gone has to say. */
+/** The output of a process that may be gone. */
 function readQuietly(file: string): string {
   try {
     return fs.readFileSync(file, "utf8");

@@ -1,10 +1,10 @@
 /**
- * What is told of a fault, and what holds for all of them.
+ * The report on a fault, and the rules for all faults.
  *
  * @module
  */
 
-/** What became of one fault. */
+/** The outcome of one fault. */
 export interface FaultReport {
   readonly name: string;
   /** The line that names the fault; empty if none did as it must. */
@@ -13,7 +13,7 @@ export interface FaultReport {
   readonly ended_in_seconds: number;
   /** Checkpoints that were saved and cannot be read. */
   readonly lost: readonly string[];
-  /** What is not as it must be. */
+  /** The differences from the expected outcome. */
   readonly wrong: readonly string[];
 }
 

@@ -1,5 +1,5 @@
 /**
- * What can be combined in a training without a change of a bit: plan, reshard mode, activation checkpointing, offload and a
+ * The settings that a training may combine without a change of a bit: plan, reshard mode, activation checkpointing, offload and a
  * resume in the middle, each for every precision, number of micro-batches and mesh, with dropout and without. The reference of a group is DDP on as
  * many ranks; HSDP's, which sums in an order of its own, is HSDP with nothing else.
  *
@@ -20,11 +20,11 @@ export interface Combination {
   readonly mode: Exclude<Mode, "plain">;
   readonly checkpointing: ActivationCheckpointingOptions | undefined;
   readonly offload: Offload | undefined;
-  /** How units are made; of each block where no plan does. */
+  /** The plan of units; undefined: one unit for each block. */
   readonly plan: PlanName | undefined;
-  /** Whether the run is saved in its middle, and another one goes on from there. */
+  /** True if the run is saved in its middle and a second run continues from there. */
   readonly resumed: boolean;
-  /** Whether the model drops out. */
+  /** True if the model uses dropout. */
   readonly dropout: boolean;
 }
 

@@ -1,11 +1,11 @@
 /**
- * How far a training leads from another one of the same weights and data.
+ * The distance between two trainings with the same weights and data.
  *
  * @module
  */
 import type { WholeTrace } from "./traces.ts";
 
-/** What a training saw, and where it ended. */
+/** The losses of a training, and its final weights. */
 export type Course = Pick<WholeTrace, "losses" | "gradNorms" | "weights">;
 
 /** Distances of a training from another. */

@@ -1,4 +1,6 @@
 /**
+ * `npm run parity -- --axes [--json] [--family name]`: every family over meshes with a tensor axis, see `scripts/axes`.
+ *
  * `npm run parity -- [--json] [--all] [--steps n] [--runtime name] [--math name]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
  * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
  * and as processes, also with activation checkpointing and offload in combinations that pairs of axes need, or in all; also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights: with
@@ -14,6 +16,7 @@ import { fileURLToPath } from "node:url";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
 import { type CpuMath, openDevice } from "../../doors/device.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
+import { type AxesItem, axesParity } from "../axes/parity.ts";
 import { programOf, runProcesses, type RuntimeName } from "./processes.ts";
 import { combinations, pairwise } from "./axes.ts";
 import { TraceFolder } from "./store.ts";
@@ -45,6 +48,12 @@ const flags: readonly Flag[] = [
     placeholder: "wasm|native",
     description: "Only with this one (default: each that runs here)",
   },
+  {
+    name: "axes",
+    takes: "switch",
+    description: "Families over meshes with a tensor axis, against one rank, in place of all else",
+  },
+  { name: "family", takes: "many", placeholder: "<name>", description: "With axes: only this one (default: all)" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -53,10 +62,10 @@ const root = fileURLToPath(new URL("../..", import.meta.url));
 const RUNTIMES: readonly RuntimeName[] = ["bun", "deno"];
 const MATHS = ["wasm", "native"] as const satisfies readonly CpuMath[];
 
-/** How much is run. */
+/** The extent of the comparison. */
 interface Extent {
   readonly steps: number;
-  /** Whether all combinations of axes are run, and not only pairs. */
+  /** True if all combinations of axes are compared, and not only pairs. */
   readonly all: boolean;
   readonly runtimes: readonly RuntimeName[];
 }
@@ -125,7 +134,7 @@ async function acrossRuntimes(math: CpuMath, extent: Extent, folder: string): Pr
   return pairs;
 }
 
-/** Whether a math is to be had here. */
+/** True if a math is available here. */
 async function has(cpuMath: CpuMath): Promise<boolean> {
   try {
     (await openDevice("cpu", { cpuMath, memoryBytes: 2 ** 28 })).dispose();
@@ -134,6 +143,20 @@ async function has(cpuMath: CpuMath): Promise<boolean> {
     if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return false;
     throw error;
   }
+}
+
+/** Families over meshes; the last line is one object. */
+async function overAxes(families: readonly string[], isJson: boolean): Promise<number> {
+  const items: AxesItem[] = [];
+  await axesParity(families, (item) => {
+    items.push(item);
+    const { mesh, family, tied, status, reason } = item;
+    const of = `${status} ${family} ${tied ? "tied" : "untied"} ${mesh}`;
+    if (!isJson) process.stdout.write(`${of}${reason === undefined ? "" : `: ${reason}`}\n`);
+  });
+  const failed = items.filter(({ status }) => status === "fail").length;
+  process.stdout.write(`${JSON.stringify({ passed: items.length - failed, failed, items })}\n`);
+  return failed === 0 ? 0 : 1;
 }
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -147,6 +170,7 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stderr.write(`Usage: npm run parity -- [flags]\n\n${describeFlags(flags)}\n`);
     return uses.has("help") ? 0 : 2;
   }
+  if (uses.has("axes")) return await overAxes(uses.get("family")?.texts ?? [], uses.has("json"));
   const extent = { steps, all: uses.has("all"), runtimes };
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
   try {

@@ -1,5 +1,5 @@
 /**
- * How far bfloat16 and float16 lead from float32, here and in PyTorch: `PEER_PYTHON=python bun scripts/parity/precision.ts` trains
+ * The distance of bfloat16 and float16 from float32, here and in PyTorch: `PEER_PYTHON=python bun scripts/parity/precision.ts` trains
  * the Llama of parity with FSDP on two ranks in each precision, then by `precision.py` the same with PyTorch's `fully_shard` and
  * `MixedPrecisionPolicy`, from the same weights on the same data, and prints the distances as JSON lines. `--write` keeps
  * PyTorch's in `tests/fixtures/precision.json`, which `tests/fsdp/precision_test.ts` holds trainings to.
@@ -54,7 +54,7 @@ function writeTraining(folder: string, seed: number, initial: Float32Array): voi
   );
 }
 
-/** What `precision.py` left. */
+/** The output of `precision.py`. */
 function readCourses(folder: string, initial: Float32Array): Courses {
   const [wide, ...narrow] = [WIDE, ...NARROW].map((precision) => courseAt(`${folder}/${nameOf(precision)}`));
   if (wide === undefined) throw new Error("PyTorch left no float32 training");

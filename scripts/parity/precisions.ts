@@ -12,7 +12,7 @@ import type { PrecisionNames, TrainingCase } from "./training.ts";
 export const RANKS = 2;
 /** Steps of each training. */
 export const STEPS = 20;
-/** What each training is in. */
+/** The dtypes of each training. */
 export const NARROW: readonly PrecisionNames[] = [
   { paramDtype: "bfloat16", reduceDtype: "float32" },
   { paramDtype: "bfloat16", reduceDtype: "bfloat16" },
@@ -30,7 +30,7 @@ export function nameOf({ paramDtype, reduceDtype }: PrecisionNames): string {
   return `${paramDtype}-${reduceDtype}`;
 }
 
-/** What this library's trainings saw. */
+/** The results of this library's trainings. */
 export interface Courses {
   /** The weights that all began with, in order of FQN. */
   readonly initial: Float32Array;
@@ -49,7 +49,7 @@ export async function trainOurs(seed: number, cpuMath: CpuMath): Promise<Courses
   return { initial: begin.weights, wide: reference, narrow };
 }
 
-/** How far each narrower dtype led from float32, by name. */
+/** The distance of each narrower dtype from float32, by name. */
 export function distancesOf({ initial, wide, narrow }: Courses): Readonly<Record<string, Distance>> {
   return Object.fromEntries(narrow.map((course, i) => {
     const precision = NARROW[i];

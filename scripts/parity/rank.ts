@@ -9,7 +9,7 @@ import type { LoopbackWorld } from "../../src/comm/control/workers.ts";
 import { serveRanks } from "../../tests/support/rank_pool.ts";
 import { type Trace, train, type TrainingCase } from "./training.ts";
 
-/** What a run of ranks is given. */
+/** The message to the ranks of a run. */
 export interface RankData {
   readonly cpuMath: CpuMath;
   /** Worlds, one after another, and the trainings of each: what trainings leave in a device's memory adds up. */

@@ -8,7 +8,7 @@ import { at } from "../../src/at.ts";
 import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
 import { runPooled } from "../../tests/support/rank_pool.ts";
 import { axisGroups, type Combination } from "./axes.ts";
-import type { Mode, PrecisionNames, Trace, TrainingCase } from "./training.ts";
+import type { Mode, OptimizerName, PrecisionNames, Trace, TrainingCase } from "./training.ts";
 
 /** One case's losses, norms and final weights (whole, in order of FQN). */
 export interface WholeTrace {
@@ -106,31 +106,37 @@ function concat(parts: readonly Float32Array[]): Float32Array {
   return whole;
 }
 
-/** What cases have in common besides the world. */
+/** Settings that cases share, besides the world. */
 export interface Circumstances {
   readonly tied: boolean;
   readonly steps: number;
-  /** Whether a block is left out at times. @default false */
+  /** True if a block is left out in some steps. @default false */
   readonly skips?: boolean;
   readonly precision?: PrecisionNames;
-  /** Whether the model drops out. @default false */
+  /** True if the model uses dropout. @default false */
   readonly dropout?: boolean;
-  /** Whether an adapter is trained. @default false */
+  /** True if an adapter is trained. @default false */
   readonly lora?: boolean;
+  /** The optimizer. @default AdamW */
+  readonly optimizer?: OptimizerName;
+  /** Whether another model loads the first half of the steps. @default false */
+  readonly resumed?: boolean;
 }
 
 /** All cases of one world size: the reference comes first. */
 export function casesOf(
   world: number,
-  { tied, steps, skips = false, precision, dropout = false, lora = false }: Circumstances,
+  { tied, steps, skips = false, precision, dropout = false, lora = false, optimizer, resumed = false }: Circumstances,
 ): readonly ParityCase[] {
   const dtypes = precision === undefined ? "" : `, ${precision.paramDtype} reduced in ${precision.reduceDtype}`;
-  const ways = `${skips ? ", a block left out at times" : ""}${dropout ? ", dropout" : ""}${lora ? ", LoRA" : ""}`;
+  const ways = `${skips ? ", a block left out at times" : ""}${dropout ? ", dropout" : ""}${lora ? ", LoRA" : ""}${
+    optimizer === undefined ? "" : `, ${optimizer}`
+  }${resumed ? ", resumed" : ""}`;
   const weights = `${tied ? "tied" : "untied"}${ways}${dtypes}`;
   const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
-    training: { mode, tied, microBatches: world, steps, skips, precision, dropout, lora },
+    training: { mode, tied, microBatches: world, steps, skips, precision, dropout, lora, optimizer, resumed },
   });
   const plain = skips || precision !== undefined ? [] : [one("plain", 1, `plain, ${world} accumulated`)];
   return [
@@ -160,7 +166,7 @@ export function hybridCasesOf(replicas: number, shard: number, { tied, steps }: 
   ];
 }
 
-/** What mixed precision is shown with: bfloat16 gradients are rounded once a rank, so only float32 sums agree to the bit. */
+/** The cases of mixed precision: bfloat16 gradients are rounded once for each rank, so only float32 sums agree to the bit. */
 const BFLOAT16: PrecisionNames = { paramDtype: "bfloat16", reduceDtype: "float32" };
 
 /**

@@ -8,18 +8,29 @@
 import { tmpdir } from "node:os";
 import {
   type ActivationCheckpointingOptions,
+  Adafactor,
   AdamW,
+  AdamW8bit,
   addLora,
   applyActivationCheckpointing,
   type CausalLm,
   cpuOffloadPolicy,
   type FsdpPlan,
   fullyShard,
+  Lion,
+  Muon,
   replicate,
   shardModel,
   Tensor,
 } from "../../mod.ts";
-import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
+import {
+  buildModel,
+  IGNORE_INDEX,
+  initializeParameters,
+  type Optimizer,
+  ownedPtr,
+  type Parameter,
+} from "../../doors/nn.ts";
 import { type Device, dtypeFrom, openFilePool, type StatePool } from "../../doors/device.ts";
 import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
@@ -30,7 +41,7 @@ import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { withFolder } from "./folder.ts";
 import { plainStep } from "./plain.ts";
 
-/** How the model is parallelized. */
+/** The parallelism of the model. */
 export type Mode = "plain" | "ddp" | "fsdp-reshard" | "fsdp-keep" | "fsdp-partial";
 
 /** Host memory, or that with the optimizer's states in a file. */
@@ -52,7 +63,7 @@ const PLANS: Readonly<Record<PlanName, FsdpPlan>> = {
   none: "none",
 };
 
-/** What becomes of parameters after the forward; two ranks keep halves in a partial reshard. */
+/** The reshard mode after the forward; in a partial reshard two ranks keep halves. */
 const RESHARDS: Readonly<Partial<Record<Mode, boolean | number>>> = {
   "fsdp-reshard": true,
   "fsdp-keep": false,
@@ -68,24 +79,26 @@ export interface TrainingCase {
   readonly steps: number;
   /** Parts of the ranks that each hold all parameters: gradients are summed in each part, and these sums then. @default 1 */
   readonly replicas?: number | undefined;
-  /** Whether the second block is left out: in every third step by all, in the next one by some micro-batches. */
+  /** True if the second block is left out: in every third step by all ranks, in the step after it by some micro-batches. */
   readonly skips?: boolean;
-  /** What is computed and reduced in, by name; float32 unless given. */
+  /** Names of the dtypes of computation and of reduction. @default float32 */
   readonly precision?: PrecisionNames | undefined;
-  /** Where shards, gradients and optimizer states lie. @default on the device */
+  /** The memory of shards, gradients and optimizer states. @default on the device */
   readonly offload?: Offload | undefined;
-  /** How units are made. @default of each block */
+  /** The plan of units. @default a unit for each block */
   readonly plan?: PlanName | undefined;
-  /** How blocks are checkpointed. @default they are not */
+  /** The checkpointing of blocks. @default none */
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
-  /** Whether the second half of the steps is taken by another model, which loads what the first half saved. @default false */
+  /** True if the second half of the steps is taken by a second model, which loads the checkpoint of the first. @default false */
   readonly resumed?: boolean;
   /** Names the initial weights. @default 7 */
   readonly seed?: number;
-  /** Whether attention, and what goes back to the residual, are dropped out of. @default false */
+  /** True if attention and the residual branches use dropout. @default false */
   readonly dropout?: boolean;
-  /** Whether an adapter is trained, with dropout of its own, and the model frozen. @default false */
+  /** True if an adapter with its own dropout is trained, and the model frozen. @default false */
   readonly lora?: boolean;
+  /** The optimizer. @default AdamW */
+  readonly optimizer?: OptimizerName | undefined;
 }
 
 /** Names of dtypes. */
@@ -94,7 +107,7 @@ export interface PrecisionNames {
   readonly reduceDtype: string;
 }
 
-/** What a rank saw and owns at the end. */
+/** The losses of a rank, and its shard at the end. */
 export interface Trace {
   readonly losses: readonly number[];
   readonly gradNorms: readonly number[];
@@ -200,7 +213,7 @@ function leaveOut(model: CausalLm): (step: number) => void {
   return (now) => void (step = now);
 }
 
-/** What this rank owns of each parameter. */
+/** The elements of each parameter that this rank owns. */
 export function ownedParts(model: CausalLm): Trace["owned"] {
   return [...model.parameters()].map((parameter) => {
     const values = new Float32Array(parameter.storage.shard.numel);
@@ -228,7 +241,23 @@ function open(
   parallelize(model, training, group, pool);
   initializeParameters(model, seed);
   const trained = [...model.parameters()].filter(({ requiresGrad }) => requiresGrad);
-  return { model, optimizer: new AdamW(trained, { learningRate: LEARNING_RATE }), begin };
+  return { model, optimizer: optimizerOf(training.optimizer, trained), begin };
+}
+
+/** Optimizers besides AdamW, by name. */
+export type OptimizerName = "lion" | "muon" | "adafactor" | "adamw8bit";
+
+function optimizerOf(name: OptimizerName | undefined, trained: readonly Parameter[]): Optimizer {
+  const options = { learningRate: LEARNING_RATE };
+  if (name === undefined) return new AdamW(trained, options);
+  if (name === "lion") return new Lion(trained, { learningRate: LEARNING_RATE / 10, weightDecay: 0.1 });
+  if (name === "adafactor") return new Adafactor(trained, { learningRate: 0.1, weightDecay: 0.01 });
+  if (name === "adamw8bit") return new AdamW8bit(trained, options);
+  const isHidden = ({ fqn, globalShape }: Parameter): boolean => globalShape.length === 2 && fqn.includes("layers.");
+  return new Muon([
+    { parameters: trained.filter(isHidden), learningRate: 0.02 },
+    { parameters: trained.filter((parameter) => !isHidden(parameter)), useMuon: false },
+  ], options);
 }
 
 /** Saves what was trained, and goes on with a model of other weights and a new optimizer that load it. */

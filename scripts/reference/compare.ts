@@ -73,7 +73,7 @@ class Comparison {
     this.#backward(ids, this.#stored.shape("input_ids"));
     const found = new Map(tensorsOf(this.model, (parameter) => parameter.grad));
     const { grads, grad_norm_rel: ofNorms } = this.#facts.sensitivity;
-    // Where it is stated for norms alone, elements move by no smaller a share than the norm that they add up to.
+    // Where a sensitivity is given for norms alone, elements move by at least the same share as their norm.
     const gradSensitivity = grads ?? ofNorms ?? 0;
     const { grad_norms: norms, no_grad_params: without } = this.#facts;
     const isTrained = (name: string): boolean => !without.includes(name);
@@ -89,7 +89,7 @@ class Comparison {
       ...Object.entries(norms).filter(([name]) => isTrained(name)).map(([name, norm]): Judged => {
         return [Math.sqrt(sumOf(found.get(name) ?? [NaN], (value) => value * value)), norm, share * norm];
       }),
-      // What has no gradient there must have none here.
+      // A parameter without a gradient in PyTorch must have none here.
       ...without.map((name): Judged => [found.has(name) ? NaN : 0, 0, 0]),
     ]);
     this.model.zeroGrad();
@@ -119,7 +119,7 @@ class Comparison {
   *#finalWeights(): Generator<Judged> {
     const { final_sum: sums, final_sumsq: squares, final_max_abs_change_under_ulp_noise: changes } = this.#facts;
     const found = new Map(tensorsOf(this.model, (parameter) => parameter));
-    // How far elements move is stated by the parameter that a tensor is a part of.
+    // The sensitivity of elements is given by the parameter that a tensor is a part of.
     const parameters = new Map([...this.model.directoryTensors()].map(({ name, part }) => [name, part.fqn]));
     for (const [name, sumsq] of Object.entries(squares)) {
       const values = found.get(name) ?? [NaN];
@@ -189,7 +189,7 @@ class Comparison {
     return tensor(this.#device, this.#stored.ints(name), { shape: this.#stored.shape(name), dtype: uint8 });
   }
 
-  /** How far rounding alone moves a quantity; nothing where it is not stated. */
+  /** The change of a quantity by rounding alone; undefined where it is not given. */
   #sensitivity(name: string): number {
     return this.#facts.sensitivity[name] ?? 0;
   }
@@ -201,7 +201,7 @@ function shifted(labels: Int32Array, shape: readonly number[]): Int32Array {
   return labels.map((_, i) => i % seq === seq - 1 ? IGNORED : at(labels, i + 1, "label"));
 }
 
-/** How many labels count. */
+/** Number of labels that count. */
 function countOf(labels: Int32Array): number {
   return labels.filter((label) => label !== IGNORED).length;
 }
@@ -235,7 +235,7 @@ async function withModel(
   run: (comparison: Comparison) => Iterable<Quantity>,
 ): Promise<readonly Quantity[]> {
   const stored = await StoredTensors.read(`${directory}/expected.safetensors`);
-  // What PyTorch computed, it computed in evaluation.
+  // PyTorch's results were computed in evaluation mode.
   const model = buildModel(device, config).eval();
   await loadHfWeights(model, directory);
   try {

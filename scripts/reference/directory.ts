@@ -19,7 +19,7 @@ export interface Facts {
   /** The loss that balances routers, and that of the batch with padding, where the config asks for them. */
   readonly aux_loss?: number | null | undefined;
   readonly masked_aux_loss?: number | null | undefined;
-  /** What comes of asking for it, where the config does not. */
+  /** The result of asking for it, where the config does not. */
   readonly aux?:
     | { readonly aux_loss: number; readonly loss_with_aux: number; readonly total_grad_norm: number }
     | null
@@ -30,9 +30,9 @@ export interface Facts {
   readonly step_grad_norms: readonly number[];
   readonly final_sum: ByName;
   readonly final_sumsq: ByName;
-  /** How far each quantity moves when every weight is off by its last bit. */
+  /** The change of each quantity when every weight is off by its last bit. */
   readonly sensitivity: ByName;
-  /** How far an element of some final weights moves then. */
+  /** The change of an element of some final weights then. */
   readonly final_max_abs_change_under_ulp_noise: ByName;
 }
 
@@ -94,7 +94,7 @@ export class StoredTensors {
     return [...this.#tensors.keys()];
   }
 
-  /** Whether there is a tensor of that name. */
+  /** True if there is a tensor of that name. */
   has(name: string): boolean {
     return this.#tensors.has(name);
   }

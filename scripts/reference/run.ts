@@ -12,14 +12,14 @@ import { CPU_MATH } from "../../src/device/cpu.ts";
 import { compareDirectory } from "./compare.ts";
 import type { Quantity } from "./verdict.ts";
 
-/** What one directory came to. */
+/** The outcome for one directory. */
 interface Verdict {
   readonly directory: string;
   /** Its `model_type`. */
   readonly arch: string;
   readonly pass: boolean;
   readonly quantities: readonly Quantity[];
-  /** Why nothing could be compared. */
+  /** The reason why nothing could be compared. */
   readonly error?: string;
 }
 

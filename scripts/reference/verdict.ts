@@ -4,7 +4,7 @@
  * @module
  */
 
-/** What a number may be off by, as a share of the scale of its quantity. */
+/** The allowed error of a number, as a share of the scale of its quantity. */
 export const RELATIVE = 2e-5;
 
 /** One quantity: the element that deviates most, measured by what is allowed for it. */
@@ -12,7 +12,7 @@ export interface Quantity {
   readonly name: string;
   /** Its deviation; NaN, in JSON null, where a number is not finite. */
   readonly worst: number;
-  /** What is allowed for it. */
+  /** The error that is allowed for it. */
   readonly allowed: number;
   readonly pass: boolean;
 }

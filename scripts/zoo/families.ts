@@ -8,10 +8,10 @@ import { readdirSync, readFileSync } from "node:fs";
 
 const CONFIGS = new URL("../../tests/fixtures/zoo/", import.meta.url);
 
-/** Where a model's parts are. */
+/** The names of a model's parts. */
 interface Places {
   readonly embeddings: readonly string[];
-  /** What the names of blocks begin with. */
+  /** The prefix of the names of blocks. */
   readonly blocks: string;
   /** Final norm and head. */
   readonly tail: readonly string[];

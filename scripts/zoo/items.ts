@@ -14,18 +14,18 @@ import type { ZooReport } from "./training.ts";
 
 const RANKS = 2;
 
-/** What became of a check. */
+/** The outcome of a check. */
 export interface ZooItem {
   readonly family: string;
   /** Null where it is of both. */
   readonly tied: boolean | null;
   readonly test: string;
   readonly status: "pass" | "fail";
-  /** What was found instead. */
+  /** The result that was found instead. */
   readonly reason?: string;
 }
 
-/** How much is trained, and by what. */
+/** The extent of the training, and its device. */
 export interface ZooExtent {
   readonly cpuMath: CpuMath;
   /** Steps of each training. */

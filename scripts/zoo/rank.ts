@@ -9,7 +9,7 @@ import { serveRanks } from "../../tests/support/rank_pool.ts";
 import type { ZooModel } from "./families.ts";
 import { trainModel } from "./training.ts";
 
-/** What a rank is given. */
+/** The message to a rank. */
 export interface ZooOrder {
   readonly cpuMath: CpuMath;
   readonly steps: number;

@@ -20,13 +20,13 @@ const [BATCH, SEQ] = [2, 20];
 /** More than a run has. */
 const RANKS = 16;
 
-/** Where a rank is. */
+/** The place of a rank. */
 export interface Place {
   readonly device: Device;
   readonly group: ProcessGroup;
 }
 
-/** What a rank saw of a model. */
+/** The results of a model on one rank. */
 export interface ZooReport {
   readonly ddp: Trace;
   readonly auto: Trace;

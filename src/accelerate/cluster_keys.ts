@@ -95,7 +95,10 @@ export const PARALLELISM_KEYS: readonly ForeignKey[] = [
     "second number of `mesh`: ranks that share a copy",
     (count, to) => void (to.axes.shard = count),
   ),
-  ...([["tp_size", "tensor"], ["cp_size", "context"], ["sp_size", "sequence"]] as const).map(([name, what]) =>
+  foreignKey("tp_size", whole(1), "`tpSize`: ranks that compute with parts of the weights", (count, to) => {
+    to.axes.tensor = count;
+  }),
+  ...([["cp_size", "context"], ["sp_size", "sequence"]] as const).map(([name, what]) =>
     foreignKey(name, whole(1), `1: ${what} parallelism is refused, as it is not there yet`, (count, to) => {
       if (count > 1) to.refuse("1", `${count}: ${what} parallelism is not there yet`);
     })

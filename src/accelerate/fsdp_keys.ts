@@ -9,9 +9,9 @@ import {
   type ForeignKey,
   foreignKey,
   idleKey,
+  type KeyTranslation,
   names,
   refusedKey,
-  type Translation,
   whole,
 } from "./key.ts";
 
@@ -21,7 +21,7 @@ export const STRATEGIES = ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SH
 export type Strategy = typeof STRATEGIES[number];
 
 /** Sets what FSDP2 says for a strategy of FSDP1. */
-export function setStrategy(strategy: Strategy, to: Translation): void {
+export function setStrategy(strategy: Strategy, to: KeyTranslation): void {
   if (strategy === "NO_SHARD") return to.set("strategy", "ddp");
   to.set("reshardAfterForward", strategy === "FULL_SHARD" || strategy === "HYBRID_SHARD");
   if (strategy.startsWith("HYBRID")) to.set("mesh", "hybrid");
@@ -60,7 +60,7 @@ export const FSDP_KEYS: readonly ForeignKey[] = [
     "2; with 1, FSDP1's names are read as FSDP2's, as every time",
     (version, to) => {
       if (version > 2) to.refuse("1 or 2", String(version));
-      if (version === 1) to.notice("FSDP1 is told as FSDP2, which is what there is");
+      if (version === 1) to.notice("FSDP1 is taken as FSDP2, the only version here");
     },
     { question: { text: "FSDP version", usual: "2" } },
   ),

@@ -1,6 +1,6 @@
 /**
- * One key of another program's configuration: what it may hold, and what becomes of it here. The tables of keys decide how
- * files are read, what `fullyshard config` asks, and what the page of keys shows.
+ * A key of another program's configuration: its values, and its effect here. The tables of keys decide how files are read, what
+ * `fullyshard config` asks, and what the page of keys shows.
  *
  * @module
  */
@@ -36,7 +36,7 @@ export interface ForeignKey extends KeyFacts {
   /** The key's effect here. */
   readonly here: string;
   /** Checks a value and takes it. */
-  readonly read: (value: unknown, to: Translation) => void;
+  readonly read: (value: unknown, to: KeyTranslation) => void;
 }
 
 /** A key as the file spells it, and its place. */
@@ -63,7 +63,7 @@ export interface LaunchedRanks {
 }
 
 /** The translation of the keys that were read so far. */
-export class Translation {
+export class KeyTranslation {
   /** Values of the trainer's own keys. */
   readonly values: Record<string, unknown> = {};
   /** The place of each value in its file, by key. */
@@ -72,8 +72,8 @@ export class Translation {
   readonly notices: string[] = [];
   readonly problems: ConfigProblem[] = [];
   readonly wrapping: Wrapping = {};
-  /** Replicas and ranks that share each. */
-  readonly axes: { replicate?: number; shard?: number } = {};
+  /** Replicas, ranks that share each, and ranks that compute with parts of the same weights. */
+  readonly axes: { replicate?: number; shard?: number; tensor?: number } = {};
   /** The start of ranks. */
   readonly ranks: LaunchedRanks = {};
   /** Keys that were read, by their names. */
@@ -104,10 +104,10 @@ export function foreignKey<Value>(
   name: string,
   { schema, shown }: KeyKind<Value>,
   here: string,
-  take: (value: Value, to: Translation) => void,
+  take: (value: Value, to: KeyTranslation) => void,
   facts: KeyFacts = {},
 ): ForeignKey {
-  const read = (value: unknown, to: Translation): void => {
+  const read = (value: unknown, to: KeyTranslation): void => {
     const result = schema.safeParse(value);
     if (result.success) take(result.data, to);
     else to.refuse(shown, typeof value === "string" ? `'${value}'` : JSON.stringify(value) ?? "nothing");

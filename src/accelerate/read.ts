@@ -10,8 +10,9 @@ import { camelCase, type JsonSchema } from "../config/schema.ts";
 import { FileError } from "../errors.ts";
 import { readText } from "../runtime/files.ts";
 import { CLUSTER_KEYS, PARALLELISM_KEYS } from "./cluster_keys.ts";
+import { DISTRIBUTED_KEYS } from "./distributed_keys.ts";
 import { FSDP_KEYS, setStrategy, STRATEGIES } from "./fsdp_keys.ts";
-import { type ForeignKey, type LaunchedRanks, Translation } from "./key.ts";
+import { type ForeignKey, KeyTranslation, type LaunchedRanks } from "./key.ts";
 
 /** A file, or what it would hold. */
 export type ForeignSource = string | Readonly<Record<string, unknown>>;
@@ -54,7 +55,7 @@ function snakeCase(name: string): string {
  * ```
  */
 export async function readFsdpConfig(source: ForeignSource, fsdp: boolean | string = true): Promise<ForeignConfig> {
-  const to = new Translation();
+  const to = new KeyTranslation();
   if (typeof fsdp === "string") takeOptions(fsdp, to);
   else to.set("strategy", fsdp ? "fsdp" : "ddp");
   const table = tableOf(FSDP_KEYS, "fsdp_");
@@ -76,7 +77,7 @@ export async function readFsdpConfig(source: ForeignSource, fsdp: boolean | stri
  * ```
  */
 export async function readAccelerateConfig(source: ForeignSource): Promise<ForeignConfig> {
-  const to = new Translation();
+  const to = new KeyTranslation();
   const tables = {
     fsdpConfig: tableOf(FSDP_KEYS, "fsdp_"),
     parallelismConfig: tableOf(PARALLELISM_KEYS, "parallelism_config_"),
@@ -92,10 +93,35 @@ export async function readAccelerateConfig(source: ForeignSource): Promise<Forei
   return finish(file, to);
 }
 
+/**
+ * Reads transformers' `DistributedConfig`, or a file of it.
+ *
+ * @returns the trainer's keys, with what was wrong among `problems`
+ * @example
+ * ```ts
+ * import { readDistributedConfig } from "fullyshard/config";
+ * const { values, problems } = await readDistributedConfig({ tp_size: 2, fsdp_size: 4, tp_plan: "auto" });
+ * if (values["tpSize"] !== 2 || values["fsdpSize"] !== 4 || problems.length > 0) throw new Error("read otherwise");
+ * ```
+ */
+export async function readDistributedConfig(source: ForeignSource): Promise<ForeignConfig> {
+  const to = new KeyTranslation();
+  const table = tableOf(DISTRIBUTED_KEYS, "");
+  const file = await readSource(source, "distributed_config", anything(table));
+  takeAll(file.values, table, "", file, to);
+  to.key = { typed: "distributed_config", where: undefined };
+  to.set("strategy", "fsdp");
+  to.set("fsdpPlan", "auto");
+  // As there, where the other sizes are not given the ranks left are the tensor axis's.
+  if (!to.said.has("fsdp_size")) to.set("fsdpSize", 1);
+  const { values, places, notices, ranks } = to;
+  return { values, places, notices, ranks, problems: [...file.problems, ...to.problems] };
+}
+
 async function readSource(source: ForeignSource, what: string, schema: JsonSchema): Promise<ConfigFile> {
   if (typeof source !== "string") {
     const file = await readConfigText(what, JSON.stringify(source), schema, snakeCase);
-    // What a program gives has no place in a file.
+    // Keys that a program passes lie in no file, so they have no places.
     return { ...file, places: new Map(), problems: file.problems.map(({ where: _, ...problem }) => problem) };
   }
   try {
@@ -116,7 +142,7 @@ function takeAll(
   table: KeyTable,
   prefix: string,
   file: ConfigFile,
-  to: Translation,
+  to: KeyTranslation,
 ): void {
   for (const [name, value] of Object.entries(values)) {
     if (value === null) continue;
@@ -128,7 +154,7 @@ function takeAll(
 }
 
 /** Takes the words of `fsdp`. Wrapping is how it always is, so `auto_wrap` asks for nothing. */
-function takeOptions(options: string, to: Translation): void {
+function takeOptions(options: string, to: KeyTranslation): void {
   to.key = { typed: "fsdp", where: undefined };
   to.set("strategy", "fsdp");
   for (const word of options.split(/[\s,]+/).filter((word) => word !== "")) {
@@ -143,9 +169,9 @@ function takeOptions(options: string, to: Translation): void {
 }
 
 /** Makes one plan, and one mesh, of the keys that say parts of them. */
-function finish(file: ConfigFile, to: Translation): ForeignConfig {
+function finish(file: ConfigFile, to: KeyTranslation): ForeignConfig {
   const { policy = "TRANSFORMER_BASED_WRAP", classes = [], minNumParams = 0 } = to.wrapping;
-  const { replicate = 1, shard = 1 } = to.axes;
+  const { replicate = 1, shard = 1, tensor = 1 } = to.axes;
   const begin = (name: string): void => {
     to.key = to.said.get(name) ?? to.said.get("auto_wrap_policy") ?? { typed: name, where: undefined };
   };
@@ -160,7 +186,11 @@ function finish(file: ConfigFile, to: Translation): ForeignConfig {
   } else if (classes.length > 0) to.set("fsdpPlan", { mode: "transformer", classes: [...classes] });
   else if (to.said.has("auto_wrap_policy")) to.set("fsdpPlan", "transformer");
   begin("dp_shard_size");
-  if (shard > 1) to.set("mesh", `${replicate}x${shard}`);
+  if (tensor > 1) {
+    to.set("tpSize", tensor);
+    to.set("dpReplicateSize", replicate);
+    to.set("fsdpSize", shard);
+  } else if (shard > 1) to.set("mesh", `${replicate}x${shard}`);
   else if (replicate > 1) to.set("strategy", "ddp");
   const { values, places, notices, ranks } = to;
   return { values, places, notices, ranks, problems: [...file.problems, ...to.problems] };

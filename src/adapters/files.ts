@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { lockFolder } from "../comm/control/folder_lock.ts";
 import { type Companions, writeCompanions } from "../checkpoint/format/companions.ts";
@@ -166,8 +167,10 @@ export async function saveAdapter(
   model: Module,
   folder: string,
   group?: ProcessGroup,
-  { companions }: SaveAdapterOptions = {},
+  options: SaveAdapterOptions = {},
 ): Promise<void> {
+  requireKnownKeys("save an adapter", options, { companions: true });
+  const { companions } = options;
   const lora = loraOf(model);
   if (lora === undefined) throw new ArgumentError("Cannot save an adapter: the model has none; add one by addLora");
   const files = filesOf(lora);

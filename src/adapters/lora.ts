@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { Embedding } from "../nn/embedding.ts";
@@ -30,6 +31,13 @@ export interface LoraOptions extends TargetOptions {
   /** The values that first factors begin with: true is Kaiming uniform with a = √5; second factors are zeros. @default true */
   readonly initLoraWeights?: true | "gaussian";
 }
+
+/** Names of the options of {@link addLora}. */
+const KNOWN_OPTIONS: KnownKeys<LoraOptions> = {
+  ...{ r: true, loraAlpha: true, loraDropout: true, useRslora: true, rankPattern: true, alphaPattern: true },
+  ...{ initLoraWeights: true, targetModules: true, excludeModules: true, modulesToSave: true },
+  ...{ layersToTransform: true, layersPattern: true },
+};
 
 /** Options with nothing left open. */
 export type LoraSettings = Required<LoraOptions>;
@@ -104,7 +112,7 @@ export class Lora {
  *
  * @returns the adapter, also known by the model: `model.load()` gives it values, `model.save()` saves it alone
  * @throws {ArgumentError} if no module is chosen, with the nearest names; if the model is sharded or has an adapter; if a number
- * makes no sense
+ * makes no sense, or an option is none of these
  * @throws {UnsupportedError} if a module is chosen that cannot have one, or a tied module is to be trained in full
  * @example
  * ```ts
@@ -119,6 +127,7 @@ export class Lora {
  * ```
  */
 export function addLora(model: Module, options: LoraOptions = {}): Lora {
+  requireKnownKeys("add LoRA", options, KNOWN_OPTIONS);
   const settings = settingsOf(options);
   if (loraOf(model) !== undefined) {
     throw new ArgumentError("Cannot add an adapter: the model has one; merge it by mergeLora, or remove it, first");
@@ -149,6 +158,12 @@ export function addLora(model: Module, options: LoraOptions = {}): Lora {
     const adapter = new LinearLora(module, { r, scale, dropout: settings.loraDropout, init });
     return { name, module, adapter, attach: () => module.attachAdapter(adapter) };
   });
+  for (const [name, { quantized }] of model.namedParameters()) {
+    if (quantized === undefined || !savedModules.some((saved) => name.startsWith(`${saved}.`))) continue;
+    throw new ArgumentError(
+      `Cannot train '${name}' as a whole: it is quantized to ${quantized.name}; name its module in skipModules of quantizeModel too`,
+    );
+  }
   // Nothing fails from here on.
   for (const parameter of model.parameters()) parameter.requiresGrad = false;
   const handles = made.map(({ attach }) => attach());

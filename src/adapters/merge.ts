@@ -7,6 +7,7 @@ import { at } from "../at.ts";
 import { noGrad } from "../autograd/mode.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { getModelStateDict, requireGroup } from "../checkpoint/state_dict/model_state.ts";
+import { convertElements } from "../device/convert.ts";
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError, UnsupportedError } from "../errors.ts";
@@ -33,7 +34,7 @@ interface HostFactors {
 
 /**
  * Adds `scale · B A` to the weight of each layer with an adapter, and takes the adapter off: the model computes the same, up to the
- * rounding of float32, without it, and `model.save()` writes a full model. Each rank changes the elements that it owns. Every rank
+ * rounding of float32, without it, and `model.save()` writes a full model. Quantized weights are dequantized to float32 first. Each rank changes the elements that it owns. Every rank
  * must call it, outside a forward. Frozen parameters stay frozen.
  *
  * @param model one that {@link addLora} was called on, with values
@@ -51,6 +52,7 @@ export function mergeLora(model: Module, group?: ProcessGroup): void {
   if (lora === undefined) throw new ArgumentError("Cannot merge an adapter: the model has none; add one by addLora");
   requireGroup(model, group === undefined ? {} : { group });
   for (const [name, { layer }] of lora.layers) requireOwn(model, name, layer.weight);
+  dequantize([...lora.layers.values()].map(({ layer: { weight } }) => weight));
   for (const [name, adapter] of lora.layers) {
     const { layer: { weight }, factors } = adapter;
     const parts = [[`${name} A`, factors.a], [`${name} B`, factors.b]] as const;
@@ -62,6 +64,25 @@ export function mergeLora(model: Module, group?: ProcessGroup): void {
     writeParameters([weight], (_, owned) => noGrad(() => addProduct(adapter, { a, b }, owned)));
   }
   lora.remove();
+}
+
+/** Keeps in float32, from now on, the values that quantized weights stand for: their products are rounded to no code. */
+function dequantize(weights: readonly Parameter[]): void {
+  const quantized = weights.filter((weight) => weight.quantized !== undefined);
+  for (const { fqn, storage: { kind }, quantized: dtype } of quantized) {
+    if (kind === "plain") continue;
+    throw new UnsupportedError(
+      `Cannot merge the adapter: '${fqn}' is quantized to ${dtype?.name} and ${kind}; merge in a process of its own, without ` +
+        "fullyShard and replicate ('fullyshard merge --adapter')",
+    );
+  }
+  for (const weight of quantized) {
+    const { device, numel: n, ptr: src, dtype: srcDtype } = weight;
+    weight.requireValues();
+    const wide = weight.allocateWide();
+    convertElements(device, { dstDtype: float32, srcDtype, n, dst: wide.ptr, src });
+    weight.dequantize(wide);
+  }
 }
 
 function requireOwn(model: Module, name: string, weight: Parameter): void {

@@ -150,7 +150,7 @@ function unsupported(name: string, module: Module, model: Module): UnsupportedEr
   const { constructor } = module;
   const className = model instanceof CausalLm ? model.classNames.get(constructor) : undefined;
   const head = model instanceof CausalLm && model.parts.tail.includes(module);
-  const remedy = head ? "train it as a whole, by modulesToSave" : "leave it out of targetModules";
+  const remedy = head ? "train it in full, by modulesToSave" : "leave it out of targetModules";
   return new UnsupportedError(
     `Cannot add an adapter to '${name}', a ${
       className ?? constructor.name
@@ -173,7 +173,7 @@ export function savedModulesOf(model: Module, modulesToSave: readonly string[] =
       const nearest = nearestName(end, new Set(modules.map(([name]) => name.slice(name.lastIndexOf(".") + 1))));
       const hint = nearest === undefined ? "" : `. Did you mean '${nearest}'?`;
       throw new ArgumentError(
-        `Cannot train '${end}' as a whole: no module of the model has a name that ends so${hint}`,
+        `Cannot train '${end}' in full: no module of the model has a name that ends so${hint}`,
       );
     }
     for (const [name, module] of found) {
@@ -193,7 +193,7 @@ function requireUntied(name: string, module: Module, modules: readonly (readonly
     for (const [, child] of member.children()) {
       if ("storage" in child && own.has(child)) {
         throw new UnsupportedError(
-          `Cannot train '${name}' as a whole: it is tied to '${other}', whose weight would change too; set "tie_word_embeddings" ` +
+          `Cannot train '${name}' in full: it is tied to '${other}', whose weight would change too; set "tie_word_embeddings" ` +
             "to false in config.json and store the weight twice, or leave it out of modulesToSave",
         );
       }

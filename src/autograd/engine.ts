@@ -14,7 +14,7 @@ import { type Edge, type GradientSink, type Node, takesDtype } from "./node.ts";
 
 /** A parallelism that reduces gradients at the end of a backward pass. */
 export interface PassMember {
-  /** Called when the graph is done and all sinks are finished. */
+  /** Called when all nodes are visited and all sinks are finished. */
   endPass(): void;
   /** Called when the pass failed: clears the gradients to which it may have been added. */
   abandonPass(): void;
@@ -56,7 +56,7 @@ function requireFit({ name }: Node, input: number, edge: Edge, grad: Tensor): vo
 }
 
 /**
- * Makes a backward pass. If it fails, it clears the gradients that it has reached, also those of earlier passes.
+ * Makes a backward pass. If the pass fails, it clears all gradients of the leaves that it has reached, also sums of earlier passes.
  *
  * @param root the tensor's edge from which the pass starts
  * @param seed gradient of the root; the pass takes ownership
@@ -67,7 +67,7 @@ export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): voi
     seed.dispose();
     throw new ArgumentError("Cannot run backward inside a backward pass");
   }
-  const queue: Node[] = []; // nodes with gradients waiting, highest sequence last
+  const queue: Node[] = []; // nodes that have received gradients and are not visited yet, highest sequence last
   const waiting = new Map<Node, (Tensor | undefined)[]>();
   const sinks = new Set<GradientSink>();
   const members = new Set<PassMember>();

@@ -235,7 +235,7 @@ export function isRecomputing(): boolean {
   return current?.recomputing === true;
 }
 
-/** Kept results of the next op, if it need not be computed again; the caller owns the handles. */
+/** The kept results of the next op, if it need not be recomputed; the caller owns the handles. */
 export function takeKept(inputs: readonly Tensor[]): Pick<RecordedOp, "outputs" | "saved"> | undefined {
   return current?.take(inputs);
 }

@@ -1,91 +1,157 @@
 /**
- * Checks that a module's linear layers may be cut together. A cut that would silently compute something else
- * is refused by name: heads that do not divide, norms and dropout over parts, layers whose outputs lie side by side.
+ * Checks that what a plan cuts of a module goes together. A cut that would silently compute something else is refused by name: heads
+ * that do not divide, norms and dropout over parts, layers that belong together of which some are left out.
  *
  * @module
  */
 import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { SelfAttention } from "../nn/attention.ts";
 import { Dropout } from "../nn/dropout.ts";
+import { Experts } from "../nn/experts.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
 import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
-import { LanguageModelHead } from "../nn/head.ts";
 import { Indexer } from "../nn/indexer.ts";
 import { LatentAttention } from "../nn/latent_attention.ts";
-import type { Linear } from "../nn/linear.ts";
 import { MixtureOfExperts } from "../nn/mixture_of_experts.ts";
 import { Module } from "../nn/module.ts";
-import type { Style } from "./styles.ts";
+import type { CutTarget, Style } from "./styles.ts";
 
-/** Layers of one module that are to be cut. */
+/** Members of one module that are to be cut. */
 export interface CutModule {
   readonly name: string;
   readonly module: Module;
-  readonly layers: ReadonlyMap<Linear, Style>;
+  /** The style of the module itself, where the plan names it. */
+  readonly style: Style | undefined;
+  readonly parts: ReadonlyMap<CutTarget, Style>;
 }
 
-/** Modules of the library whose layers cannot be cut yet. */
-const WHOLE = [LatentAttention, GatedDeltaNet, Indexer, MixtureOfExperts, LanguageModelHead] as const;
+/** Styles after which a rank has a part of what others have all of. */
+const PARTIAL: readonly Style[] = ["colwise", "packed_colwise", "rowwise"];
+
+const COLUMNS: readonly Style[] = ["colwise", "packed_colwise"];
+const SUMMED_NORM: readonly Style[] = ["replicated_with_grad_allreduce"];
+
+/** Members of a module that only go together, each with its styles. */
+type Together = readonly (readonly [CutTarget | undefined, readonly Style[]])[];
 
 /**
- * Refuses a cut of some layers of a module.
+ * Refuses a cut of some members of a module.
  *
  * @param size ranks of the axis
- * @returns how many parts lie side by side in the outputs of a layer
- * @throws {ArgumentError} for a plan that leaves out layers which belong together, or heads that the ranks do not divide
+ * @throws {ArgumentError} for a plan that leaves out what belongs together, or heads that the ranks do not divide
  * @throws {UnsupportedError} for what is not there yet
  */
-export function requireCuttable({ name, module, layers }: CutModule, size: number): (layer: Linear) => number {
+export function requireCuttable(cut: CutModule, size: number): void {
+  const { name, module, parts, style } = cut;
   const refuse = (what: string): never => {
     throw new UnsupportedError(`Cannot cut '${name}' over ${size} ranks: ${what} are not there yet`);
   };
-  if (WHOLE.some((one) => module instanceof one)) refuse(`parts of a ${module.constructor.name}`);
   for (const [, child] of module.children()) {
     if (child instanceof Module && child.isAdapted) refuse("adapters of a part, beside layers that are cut,");
-    if (child instanceof Dropout) refuse("masks of dropout over a part, beside layers that are cut,");
+  }
+  const partial = [...parts].filter(([, style]) => PARTIAL.includes(style));
+  if (module instanceof Experts) return requireExperts(cut, size);
+  if (style === "moe_tp_experts" || partial.length === 0) return;
+  if (module instanceof MixtureOfExperts || module instanceof GatedDeltaNet || module instanceof Indexer) {
+    refuse(`parts of a ${module.constructor.name} that are not gathered`);
+  }
+  for (const [, child] of module.children()) {
+    if (child instanceof Dropout && child.p > 0) {
+      refuse("masks of dropout over a part (set it to 0, or cut colwise_gather_output and rowwise_split_input)");
+    }
   }
   if (module instanceof SelfAttention) requireHeads(name, module, size, refuse);
-  for (const group of belonging(module)) requireTogether(name, group, layers);
-  const packed = module instanceof GatedFeedForward ? module.gateUpProj : undefined;
-  return (layer) => layer === packed ? 2 : 1;
+  if (module instanceof LatentAttention) requireLatentHeads(name, module, size, refuse);
+  requireTogether(name, belonging(module), parts);
 }
 
 /** Refuses heads that the ranks do not divide, and what is over all heads. */
 function requireHeads(
   name: string,
-  { options: { numHeads, numKvHeads, fused = false, qkNorm, sinks = false, attentionDropout = 0 } }: SelfAttention,
+  { options: { numHeads, numKvHeads, fused = false, qkNorm, attentionDropout = 0 } }: SelfAttention,
   size: number,
   refuse: (what: string) => never,
 ): void {
-  if (fused) refuse("parts of one projection of queries, keys and values");
-  if (qkNorm !== undefined) refuse("gradients of norms that each rank takes over its own heads");
-  if (sinks) refuse("sinks over a part of the heads");
-  if (attentionDropout > 0) refuse("masks of attention dropout over a part of the heads");
-  if (numKvHeads < size) refuse(`${numKvHeads} heads of keys and values for more ranks, which would have copies,`);
-  for (const [count, what] of [[numHeads, "heads"], [numKvHeads, "heads of keys and values"]] as const) {
-    if (count % size === 0) continue;
-    throw new ArgumentError(`Cannot cut '${name}': its ${count} ${what} are no multiple of ${size} ranks`);
+  if (qkNorm?.over === "projection") {
+    throw new ArgumentError(
+      `Cannot cut '${name}' by heads: its norms go over all heads together; cut queries, keys and values colwise_gather_output, and ` +
+        "the output rowwise_split_input",
+    );
   }
+  if (attentionDropout > 0) {
+    refuse("masks of attention dropout over a part of the heads (set it to 0, or cut colwise_gather_output)");
+  }
+  requireHeadCount(name, numHeads, "heads", size);
+  const hasCopies = numKvHeads < size && size % numKvHeads === 0 && !fused;
+  if (!hasCopies) requireHeadCount(name, numKvHeads, "heads of keys and values", size);
 }
 
-/** Layers of a module of the library with the styles that only go together. */
-function belonging(module: Module): readonly ReadonlyMap<Linear, Style>[] {
-  const styled = (columns: readonly (Linear | undefined)[], row: Linear): ReadonlyMap<Linear, Style> =>
-    new Map<Linear, Style>([
-      ...columns.flatMap((layer) => layer === undefined ? [] : [[layer, "colwise"] as const]),
-      [row, "rowwise"],
-    ]);
-  if (module instanceof SelfAttention) return [styled([module.qProj, module.kProj, module.vProj], module.oProj)];
+function requireLatentHeads(
+  name: string,
+  { options: { numHeads, attentionDropout = 0 } }: LatentAttention,
+  size: number,
+  refuse: (what: string) => never,
+): void {
+  if (attentionDropout > 0) refuse("masks of attention dropout over a part of the heads (set it to 0)");
+  requireHeadCount(name, numHeads, "heads", size);
+}
+
+function requireHeadCount(name: string, count: number, what: string, size: number): void {
+  if (count % size === 0) return;
+  throw new ArgumentError(
+    `Cannot cut '${name}': its ${count} ${what} are no multiple of ${size} ranks; give an axis whose size divides them`,
+  );
+}
+
+/** Members of a module of the library that are only cut together. */
+function belonging(module: Module): Together {
+  if (module instanceof SelfAttention) {
+    const { qkvProj, qProj, kProj, vProj, oProj, qNorm, kNorm, sinks, options: { qkNorm } } = module;
+    const norms = qkNorm?.over === "head" ? [qNorm, kNorm] : [];
+    return [
+      ...[qkvProj, qProj, kProj, vProj].map((layer) => [layer, COLUMNS] as const),
+      [oProj, ["rowwise"]],
+      [sinks, ["colwise"]],
+      ...norms.map((norm) => [norm, SUMMED_NORM] as const),
+    ];
+  }
+  if (module instanceof LatentAttention) {
+    const { qProj, qBProj, kvAProjWithMqa, kvBProj, oProj } = module;
+    const heads = [qProj, qBProj, kvBProj].map((layer) => [layer, COLUMNS] as const);
+    return [...heads, [kvAProjWithMqa, ["mla_kv_a_proj"]], [oProj, ["rowwise"]]];
+  }
   if (module instanceof GatedFeedForward) {
-    return [styled([module.gateUpProj, module.gateProj, module.upProj], module.downProj)];
+    const { gateUpProj, gateProj, upProj, downProj } = module;
+    return [...[gateUpProj, gateProj, upProj].map((layer) => [layer, COLUMNS] as const), [downProj, ["rowwise"]]];
   }
-  return module instanceof FeedForward ? [styled([module.fc1], module.fc2)] : [];
+  return module instanceof FeedForward ? [[module.fc1, COLUMNS], [module.fc2, ["rowwise"]]] : [];
 }
 
-function requireTogether(name: string, expected: ReadonlyMap<Linear, Style>, layers: CutModule["layers"]): void {
-  for (const [layer, style] of expected) {
-    if (layers.get(layer) === style) continue;
-    const names = [...expected].map(([{ fqn }, one]) => `'${fqn}' ${one}`).join(", ");
-    throw new ArgumentError(`Cannot cut '${name}': the plan must have all of ${names}`);
+function requireTogether(name: string, expected: Together, parts: CutModule["parts"]): void {
+  for (const [target, styles] of expected) {
+    const style = target === undefined ? undefined : parts.get(target);
+    if (target === undefined || (style !== undefined && styles.includes(style))) continue;
+    const names = expected.flatMap(([one, [style = ""]]) => one === undefined ? [] : [`'${one.fqn ?? ""}' ${style}`]);
+    throw new ArgumentError(`Cannot cut '${name}': the plan must have all of ${names.join(", ")}`);
   }
+}
+
+/** Refuses experts of which some weights are left out, and gates that would be parted from their ups. */
+function requireExperts({ name, module, style, parts }: CutModule, size: number): void {
+  if (!(module instanceof Experts)) return;
+  const { gateUpProj, downProj, options: { activation, intermediateSize } } = module;
+  if (style !== "moe_tp_experts") {
+    throw new ArgumentError(
+      `Cannot cut weights of '${name}': the plan must say moe_tp_experts of '${name}', so that the parts are added up`,
+    );
+  }
+  requireTogether(name, [[gateUpProj, ["packed_colwise"]], [downProj, ["rowwise"]]], parts);
+  if (
+    typeof activation === "string" || Math.ceil(2 * intermediateSize / size) === 2 * Math.ceil(intermediateSize / size)
+  ) {
+    return;
+  }
+  throw new ArgumentError(
+    `Cannot cut '${name}' over ${size} ranks: its gates and ups come in turn, and its width ${intermediateSize} is no multiple of them`,
+  );
 }

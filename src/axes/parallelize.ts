@@ -5,22 +5,22 @@
  * @module
  */
 import type { DeviceMesh } from "../comm/mesh.ts";
-import type { ProcessGroup } from "../comm/process_group.ts";
 import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError } from "../errors.ts";
-import { Linear } from "../nn/linear.ts";
+import { Embedding } from "../nn/embedding.ts";
+import { LanguageModelHead } from "../nn/head.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { cutParameters } from "../parallel/cut.ts";
 import type { CutRule } from "../tensor/cut.ts";
+import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { takeAll } from "../unwind.ts";
 import { type CutModule, requireCuttable } from "./checks.ts";
-import { leave } from "./ops.ts";
-import { SharedInputs } from "./shared_inputs.ts";
-import { rulesOf, type Style, STYLES } from "./styles.ts";
+import { joinEnds } from "./ends.ts";
+import { type CutTarget, rulesOf, type Style, type StyleName, styleOf } from "./styles.ts";
 
 /** Styles of layers by their names below the module; `*` stands for one part of a name, e.g. `model.layers.*.mlp.up_proj`. */
-export type ParallelizePlan = Readonly<Record<string, Style>>;
+export type ParallelizePlan = Readonly<Record<string, StyleName>>;
 
 /**
  * Has linear layers of a module compute with parts of their weights, over an axis of a mesh. Collective over the axis. Parallelize
@@ -31,7 +31,7 @@ export type ParallelizePlan = Readonly<Record<string, Style>>;
  *
  * @param module a model, or a part of one
  * @param axis an axis of a mesh, e.g. `run.mesh.get("tensor")`
- * @param plan which layers are cut, and how
+ * @param plan the layers that are cut, each with its style
  * @returns undoes it, as long as the parameters are plain and have no values
  * @throws {ArgumentError} if a name of the plan fits no linear layer, a style is unknown, or ranks do not divide what must be
  * divided; nothing is changed then
@@ -69,9 +69,9 @@ export function parallelizeModule(module: Module, axis: DeviceMesh, plan: Parall
   const cuts = group.agree(`parallelize ${module.constructor.name}`, () => {
     const found = cutModules(module, plan);
     for (const cut of found) {
-      const packsOf = requireCuttable(cut, group.size);
-      for (const [layer, style] of cut.layers) {
-        for (const [parameter, rule] of rulesOf(layer, style, packsOf(layer))) {
+      requireCuttable(cut, group.size);
+      for (const [target, style] of cut.parts) {
+        for (const [parameter, rule] of rulesOf(target, style, cut.module)) {
           requireOnce(parameter, rule, rules.get(parameter));
           rules.set(parameter, rule);
         }
@@ -88,42 +88,51 @@ export function parallelizeModule(module: Module, axis: DeviceMesh, plan: Parall
   };
 }
 
-/** The layers that a plan names, by the modules that hold them. */
+/** What a plan names, by the modules that hold it. */
 function cutModules(root: Module, plan: ParallelizePlan): readonly CutModule[] {
-  const names = new Map(root.namedModules());
-  const styles = new Map<Linear, Style>();
-  for (const [pattern, style] of Object.entries(plan)) {
-    if (!STYLES.includes(style)) {
-      throw new ArgumentError(
-        `Cannot cut '${pattern}' ${style}: styles are ${STYLES.join(" and ")}${didYouMean(style, STYLES)}`,
-      );
-    }
+  const modules = new Map(root.namedModules());
+  const names = new Map<string, CutTarget>([...modules, ...root.namedParameters()]);
+  const styles = new Map<CutTarget, Style>();
+  for (const [pattern, given] of Object.entries(plan)) {
+    const style = styleOf(given, pattern);
     const found = [...names].filter(([name]) => fits(name, pattern));
     if (found.length === 0) {
       throw new ArgumentError(`The plan's '${pattern}' fits no module${didYouMean(pattern, names.keys())}`);
     }
-    for (const [name, layer] of found) {
-      if (!(layer instanceof Linear)) {
-        throw new ArgumentError(`Cannot cut '${name}' ${style}: it is a ${layer.constructor.name}, and no Linear`);
-      }
-      const before = styles.get(layer);
+    for (const [name, target] of found) {
+      const before = styles.get(target);
       if (before !== undefined && before !== style) {
         throw new ArgumentError(`Cannot cut '${name}' ${style}: the plan says ${before} as well`);
       }
-      styles.set(layer, style);
+      styles.set(target, style);
     }
   }
-  return [...names].flatMap(([name, module]) => {
-    const own = [...module.children()].flatMap(([, child]): [Linear, Style][] => {
-      const style = child instanceof Linear ? styles.get(child) : undefined;
-      return child instanceof Linear && style !== undefined ? [[child, style]] : [];
+  cutTied(modules.values(), styles);
+  return [...modules].flatMap(([name, module]) => {
+    const own = [...module.children()].flatMap(([, child]): [CutTarget, Style][] => {
+      const style = child instanceof BufferTensor ? undefined : styles.get(child);
+      return child instanceof BufferTensor || style === undefined ? [] : [[child, style]];
     });
-    return own.length === 0 ? [] : [{ name, module, layers: new Map(own) }];
+    return own.length === 0 ? [] : [{ name, module, style: styles.get(module), parts: new Map(own) }];
   });
 }
 
+/** Cuts an embedding and the head that it is tied to alike, as they have one weight. */
+function cutTied(modules: Iterable<Module>, styles: Map<CutTarget, Style>): void {
+  const all = [...modules];
+  const cut = new Set([...styles.keys()].flatMap((target) => isVocabulary(target) ? [target.weight] : []));
+  for (const module of all) {
+    if (!isVocabulary(module) || styles.has(module) || !cut.has(module.weight)) continue;
+    styles.set(module, module instanceof Embedding ? "embedding_rowwise" : "colwise_gather_output");
+  }
+}
+
+function isVocabulary(target: CutTarget): target is Embedding | LanguageModelHead {
+  return target instanceof Embedding || target instanceof LanguageModelHead;
+}
+
 /** True if a name matches a pattern part by part; `*` matches any part. */
-function fits(name: string, pattern: string): boolean {
+export function fits(name: string, pattern: string): boolean {
   const [parts, wanted] = [name.split("."), pattern.split(".")];
   return parts.length === wanted.length && wanted.every((part, i) => part === "*" || part === parts[i]);
 }
@@ -132,15 +141,4 @@ function fits(name: string, pattern: string): boolean {
 function requireOnce({ fqn }: Parameter, { dim, packs }: CutRule, before: CutRule | undefined): void {
   if (before === undefined || (before.dim === dim && before.packs === packs)) return;
   throw new ArgumentError(`Cannot cut '${fqn}' by dim ${dim}: a layer that it is tied to is cut by dim ${before.dim}`);
-}
-
-/** Has the layers of a module sum where they must. */
-function joinEnds({ name, module, layers }: CutModule, group: ProcessGroup): readonly HookHandle[] {
-  const inputs = new SharedInputs({ group, unit: name });
-  const ends = Array.from(layers, ([layer, style]) => {
-    if (style === "colwise") return layer.setEnds({ enter: (x) => inputs.enter(x) });
-    const { fqn: unit = name } = layer;
-    return layer.setEnds({ leave: (y) => leave(y, { group, unit }) });
-  });
-  return [inputs.follow(module), ...ends];
 }

@@ -1,25 +1,167 @@
 /**
- * Styles: how a linear layer computes with a part of its weight (PyTorch's `ColwiseParallel` and `RowwiseParallel`). Colwise gives a part of
- * the outputs from all inputs; rowwise adds up, over the axis, what each rank makes of its part of the inputs.
+ * Styles: how a layer computes with a part of its weights, by transformers' names (PyTorch's `ColwiseParallel`, `RowwiseParallel`). Which
+ * dims of which parameters a style cuts stands here; what is summed or gathered then, in `ends.ts`.
  *
  * @module
  */
-import type { Linear } from "../nn/linear.ts";
+import { didYouMean } from "../config/nearest.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { CausalConv } from "../nn/causal_conv.ts";
+import { Embedding } from "../nn/embedding.ts";
+import { Experts } from "../nn/experts.ts";
+import { LanguageModelHead } from "../nn/head.ts";
+import { Linear } from "../nn/linear.ts";
+import type { Module } from "../nn/module.ts";
+import { LayerNorm, RMSNorm } from "../nn/norm.ts";
 import type { CutRule } from "../tensor/cut.ts";
-import type { Parameter } from "../tensor/parameter.ts";
+import { Parameter } from "../tensor/parameter.ts";
 
-/** Names of the styles, as transformers spells them. */
-export const STYLES = ["colwise", "rowwise"] as const;
-/** The way in which a linear layer is cut. */
+/**
+ * Names of the styles:
+ * - `colwise`: a part of the outputs from all inputs;
+ * - `rowwise`: added up over the axis, what each rank makes of its part of the inputs;
+ * - `packed_colwise`: `colwise` of outputs that lie side by side, as gates and ups, each cut by itself;
+ * - `colwise_gather_output`: `colwise`, and all ranks get all outputs; of a head, the loss from parts of the scores;
+ * - `rowwise_split_input`: `rowwise` of inputs that all ranks have;
+ * - `embedding_rowwise`: a part of the ids of a table;
+ * - `replicated_with_grad_allreduce`: a norm that each rank applies to its own heads, whose gradients are added;
+ * - `mla_kv_a_proj`: the projection to latent rows, whose turned part all heads share;
+ * - `moe_tp_experts`: experts of which each rank has a part, added up.
+ */
+export const STYLES = [
+  "colwise",
+  "rowwise",
+  "packed_colwise",
+  "colwise_gather_output",
+  "rowwise_split_input",
+  "embedding_rowwise",
+  "replicated_with_grad_allreduce",
+  "mla_kv_a_proj",
+  "moe_tp_experts",
+] as const;
+/** The way in which a layer is cut. */
 export type Style = typeof STYLES[number];
 
-/** The dims of a layer's parameters that are cut. @param packs parts of the outputs that lie side by side, each cut by itself */
-export function rulesOf(
-  { weight, bias, outDim }: Linear,
-  style: Style,
-  packs: number,
-): readonly [Parameter, CutRule][] {
-  if (style === "rowwise") return [[weight, { dim: 1 - outDim }]]; // the bias is added once, to the sum
-  const ofBias: [Parameter, CutRule][] = bias === undefined ? [] : [[bias, { dim: 0, packs }]];
-  return [[weight, { dim: outDim, packs }], ...ofBias];
+/** Older names of styles in plans of transformers. */
+const ALIASES = { colwise_rep: "colwise_gather_output", rowwise_rep: "rowwise_split_input" } as const;
+
+/** Names of styles that plans may have: those of {@link STYLES}, and older ones. */
+export const STYLE_NAMES: readonly StyleName[] = [...STYLES, "colwise_rep", "rowwise_rep"];
+/** A name of a style in a plan. */
+export type StyleName = Style | "colwise_rep" | "rowwise_rep";
+
+/** Styles of transformers that are not there yet. */
+const LATER = [
+  "sequence_parallel",
+  "grouped_gemm",
+  "ep_dispatch_experts",
+  "ep_router",
+  "packed_rowwise",
+  "embedding_colwise",
+  "local_colwise",
+  "local_rowwise",
+  "local_params",
+  "all_reduce",
+  "moe_identity_expert",
+  "replicate",
+];
+
+/**
+ * The style of a name.
+ *
+ * @param where what is to be cut, for messages
+ * @throws {ArgumentError} if there is no such style, with the nearest name
+ * @throws {UnsupportedError} if transformers has it, and it is not there yet
+ */
+export function styleOf(name: string, where: string): Style {
+  const style = STYLES.find((style) => style === name) ?? new Map<string, Style>(Object.entries(ALIASES)).get(name);
+  if (style !== undefined) return style;
+  const known = `styles are ${STYLES.join(", ")}`;
+  if (LATER.includes(name)) {
+    throw new UnsupportedError(`Cannot cut '${where}' ${name}: that is not there yet; ${known}`);
+  }
+  throw new ArgumentError(`Cannot cut '${where}' ${name}: ${known}${didYouMean(name, STYLES)}`);
+}
+
+/** What a plan may name: a module, or a parameter of one. */
+export type CutTarget = Module | Parameter;
+
+/** The dims of parameters that a style cuts. */
+type Rules = readonly (readonly [Parameter, CutRule])[];
+
+function withBias(bias: Parameter | undefined, rule: CutRule): Rules {
+  return bias === undefined ? [] : [[bias, rule]];
+}
+
+/** Rules of a linear layer; undefined for a style that it cannot have. */
+function rulesOfLinear({ weight, bias, outDim, packs, fqn = "" }: Linear, style: Style): Rules | undefined {
+  const columns = (packs: number): Rules => [[weight, { dim: outDim, packs }], ...withBias(bias, { dim: 0, packs })];
+  switch (style) {
+    case "colwise":
+    case "packed_colwise": {
+      if (packs === "unequal") {
+        throw new ArgumentError(
+          `Cannot cut '${fqn}' ${style}: parts of unequal width lie side by side in its outputs; cut it colwise_gather_output, and ` +
+            "the layer behind it rowwise_split_input",
+        );
+      }
+      if (style === "packed_colwise" && packs === 1) {
+        throw new ArgumentError(`Cannot cut '${fqn}' packed_colwise: its outputs are one part; cut it colwise`);
+      }
+      return columns(packs);
+    }
+    case "colwise_gather_output":
+      return columns(1);
+    case "rowwise":
+    case "rowwise_split_input":
+      return [[weight, { dim: 1 - outDim }]]; // the bias is added once, to the sum
+    case "mla_kv_a_proj":
+      return [];
+    default:
+      return undefined;
+  }
+}
+
+/** Rules of one parameter of a module: experts' weights, and sinks. */
+function rulesOfParameter(parameter: Parameter, style: Style, parent: Module): Rules | undefined {
+  if (parent instanceof Experts) {
+    const { gateUpProj, gateUpProjBias, downProj, options: { layout = "outIn", activation } } = parent;
+    const [out, width] = layout === "outIn" ? [1, 2] : [2, 1];
+    if (parameter === downProj && style === "rowwise") return [[downProj, { dim: width }]];
+    if (parameter !== gateUpProj || style !== "packed_colwise") return undefined;
+    const packs = typeof activation === "string" ? 2 : 1; // gates and ups that come in turn are one part
+    return [[gateUpProj, { dim: out, packs }], ...withBias(gateUpProjBias, { dim: 1, packs })];
+  }
+  return parameter.shape.length === 1 && style === "colwise" ? [[parameter, { dim: 0 }]] : undefined;
+}
+
+/**
+ * The dims of parameters that a style cuts of what a plan names.
+ *
+ * @param parent the module right above
+ * @throws {ArgumentError} for a style that it cannot have
+ */
+export function rulesOf(target: CutTarget, style: Style, parent: Module): Rules {
+  const rules = rulesOfTarget(target, style, parent);
+  if (rules !== undefined) return rules;
+  const kind = target instanceof Parameter ? `parameter of ${parent.constructor.name}` : target.constructor.name;
+  throw new ArgumentError(`Cannot cut '${target.fqn ?? ""}' ${style}: no ${kind} is cut so`);
+}
+
+function rulesOfTarget(target: CutTarget, style: Style, parent: Module): Rules | undefined {
+  if (target instanceof Parameter) return rulesOfParameter(target, style, parent);
+  if (target instanceof Linear) return rulesOfLinear(target, style);
+  if (target instanceof Embedding) return style === "embedding_rowwise" ? [[target.weight, { dim: 0 }]] : undefined;
+  if (target instanceof LanguageModelHead) {
+    if (style !== "colwise_gather_output") return undefined;
+    return [[target.weight, { dim: 0 }], ...withBias(target.bias, { dim: 0 })];
+  }
+  if (target instanceof CausalConv) {
+    if (style !== "colwise") return undefined;
+    return [[target.weight, { dim: 0 }], ...withBias(target.bias, { dim: 0 })];
+  }
+  if (target instanceof RMSNorm || target instanceof LayerNorm) {
+    return style === "replicated_with_grad_allreduce" ? [] : undefined;
+  }
+  return target instanceof Experts && style === "moe_tp_experts" ? [] : undefined;
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError } from "../errors.ts";
 import { Module } from "../nn/module.ts";
 import { pathKind } from "../runtime/files.ts";
@@ -50,6 +51,7 @@ export async function saveModule(
   options: SaveModuleOptions = {},
 ): Promise<void> {
   requireModule(module, "save");
+  requireKnownKeys("save a module", options, { config: true, dtype: true, maxShardBytes: true });
   const { config, ...how } = options;
   await saveHfDirectory(config === undefined ? module : withConfig(module, config), directory, ranks, how);
 }
@@ -70,6 +72,7 @@ export async function loadModule(
   options: LoadHfOptions = {},
 ): Promise<void> {
   requireModule(module, "load");
+  requireKnownKeys("load a module", options, { broadcastFromRank0: true });
   if (pathKind(`${directory}/${MANIFEST_FILE}`) === "none") await loadHfWeights(module, directory, ranks, options);
   else await loadCheckpoint({ directory, from: directory, model: module, group: ranks, ...options });
 }

@@ -8,7 +8,7 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import { CLUSTER_KEYS } from "../accelerate/cluster_keys.ts";
 import { FSDP_KEYS } from "../accelerate/fsdp_keys.ts";
-import { bool, type ForeignKey, type Question, Translation } from "../accelerate/key.ts";
+import { bool, type ForeignKey, KeyTranslation, type Question } from "../accelerate/key.ts";
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
 import { ConfigError } from "../errors.ts";
 import { pathExists, replaceFile } from "../runtime/files.ts";
@@ -93,7 +93,7 @@ async function answersOf(keys: readonly ForeignKey[], ask: Ask): Promise<Readonl
     if (key.question === undefined || !counts(key, answers)) continue;
     for (let isOpen = true; isOpen;) {
       const given = answerOf(key, await ask(key.question, key.shown));
-      const to = new Translation();
+      const to = new KeyTranslation();
       key.read(given, to);
       isOpen = to.problems.length > 0;
       for (const { expected, got } of to.problems) terminal("stderr").write(`Expected ${expected}, got ${got}\n`);

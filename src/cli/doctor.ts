@@ -64,7 +64,7 @@ export interface DoctorReport {
   readonly native: { readonly level: string; readonly path: string } | { readonly obstacle: string };
   readonly cuda: CudaReport;
   readonly libraries: readonly LibraryReport[];
-  /** Problems that keep training from working, or keep a library from being used that was meant to be used. */
+  /** Problems: training would fail, or a library that was asked for cannot be used. */
   readonly problems: readonly string[];
 }
 
@@ -138,7 +138,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   return report;
 }
 
-/** Opens the native kernels that a device would open. What is there and does not work is broken. */
+/** Opens the native kernels that a device would open. A library that exists and does not work is reported as broken. */
 async function examineNative(
   posix: Posix,
 ): Promise<

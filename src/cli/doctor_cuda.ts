@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { describeGathers, describeVersion, isWithoutWindows, type Nccl, versionOf } from "../comm/data/nccl_version.ts";
+import { describeGathers, describeVersion, isWithoutWindows, type Nccl, versionOf } from "../comm/data/nccl/version.ts";
 import { nvrtcVersion } from "../device/cuda/compiler.ts";
 import { type Cudnn, cudnnObstacle, cudnnVersion } from "../device/cuda/cudnn/version.ts";
 import { attributeOf, type Cudart, cudaState, cudaVersion, type Nvrtc } from "../device/cuda/libraries.ts";

@@ -16,6 +16,7 @@ import { ConfigError } from "../errors.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { adapterSection } from "../train/adapter_config.ts";
+import { axesSection, dataRanks } from "../train/axes_config.ts";
 import {
   dataSection,
   foreignSection,
@@ -24,22 +25,28 @@ import {
   type StepConfig,
   trainSection,
 } from "../train/config.ts";
+import { optimizerSection } from "../train/optimizer_config.ts";
 import { outputSection } from "../train/output_config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { foreignPresets } from "../train/presets.ts";
-import { estimateStep, type StepEstimate } from "../train/setup.ts";
+import { estimateStep, type StepEstimate } from "../train/estimate.ts";
 import { predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
 import { countOf, formatBytes } from "../words.ts";
+import { path } from "../train/config_values.ts";
 
 const size = z.int().positive();
 /** The defaults of a training. */
-const usual = { ...dataSection.schema.parse({}), ...trainSection.schema.parse({}) };
+const usual = {
+  ...dataSection.schema.parse({}),
+  ...trainSection.schema.parse({}),
+  ...optimizerSection.schema.parse({}),
+};
 
 /** The keys that only an estimate has. */
 const estimateSection = section(
   "estimate",
   z.strictObject({
-    model: z.string().describe("Hugging Face folder, name in its cache, or a config.json; weights are not read"),
+    model: path.describe("Hugging Face folder, name in its cache, or a config.json; weights are not read"),
     nproc: size.describe("Ranks"),
     rank: z.int().nonnegative().default(0).describe("Rank that is estimated"),
     batch: size.default(1).describe("Samples of a micro-batch on each rank").meta({ otherNames: ["batch-size"] }),
@@ -62,6 +69,7 @@ const estimateSection = section(
     hostBandwidth: z.number().positive().optional().describe(
       "GB/s that a rank receives from ranks of its host; as bandwidth unless given",
     ),
+    optimizer: optimizerSection.schema.shape.optimizer,
     asyncSave: outputSection.schema.shape.asyncSave,
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
@@ -69,7 +77,7 @@ const estimateSection = section(
 
 type EstimateConfig = SectionValue<typeof estimateSection>;
 
-const SECTIONS = [estimateSection, adapterSection, parallelSection, foreignSection] as const;
+const SECTIONS = [estimateSection, adapterSection, parallelSection, axesSection, foreignSection] as const;
 
 /**
  * Estimates a step and prints what it takes.
@@ -93,7 +101,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
     throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);
   }
   const speeds = speedsOf(config);
-  const globalBatch = batch * microBatches * worldSize;
+  const globalBatch = batch * microBatches * dataRanks(config, worldSize);
   const run = { ...usual, ...config, sequenceLength, globalBatch };
   const localWorldSize = config.ranksPerHost ?? processEnvironment().integer("LOCAL_WORLD_SIZE");
   const place = isOnCard(config) ? { device: "cuda", registersMemory } as const : { cpuMath };

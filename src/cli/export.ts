@@ -25,20 +25,21 @@ import { pathExists, pathKind } from "../runtime/files.ts";
 import { formatBytes, whichAre } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 import { requireWithoutWeights, withStoredModel } from "./stored_model.ts";
+import { path } from "../train/config_values.ts";
 
 const SECTIONS = [section(
   "export",
   z.strictObject({
     places: placesKey.describe("The checkpoint or Hugging Face folder, with or without --places"),
-    out: z.string().optional().describe("The file to write; with --format hf, the folder"),
+    out: path.optional().describe("The file to write; with --format hf, the folder"),
     format: z.enum(["gguf", "hf"]).default("gguf").describe("A GGUF file, or a Hugging Face folder"),
     dtype: z.enum(["f32", "f16", "bf16", "q8_0"]).default("f32").describe(
       "Encoding of matrices; vectors of GGUF files are always f32",
     ),
-    modelConfig: z.string().optional().describe(
+    modelConfig: path.optional().describe(
       "config.json of the model, or its folder; the checkpoint's own unless given",
     ),
-    tokenizer: z.string().optional().describe(
+    tokenizer: path.optional().describe(
       "Folder of the tokenizer, or 'none' for a file without one; the model's own unless given",
     ),
     pre: z.string().min(1).optional().describe(

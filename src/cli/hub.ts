@@ -64,7 +64,7 @@ export class HubServer {
 
   /** The contents of a revision. @throws {FileError} if there is none, or it may not be read */
   async revision(model: HubName): Promise<HubRevision> {
-    const path = `api/models/${model.name}/revision/${encodeURIComponent(model.revision)}`;
+    const path = `api/${model.repoType}s/${model.name}/revision/${encodeURIComponent(model.revision)}`;
     const { response, stall } = await this.#request(model, `${this.#endpoint}/${path}`, "GET");
     const answer: unknown = await stall(response.json()).catch((cause: unknown) => cause);
     const parsed = revisionSchema.safeParse(answer);
@@ -126,8 +126,12 @@ export class HubServer {
     }
   }
 
-  #urlOf({ name }: HubName, commit: string, file: string): string {
-    return `${this.#endpoint}/${name}/resolve/${commit}/${file.split("/").map(encodeURIComponent).join("/")}`;
+  #urlOf(model: HubName, commit: string, file: string): string {
+    return `${this.#pageOf(model)}/resolve/${commit}/${file.split("/").map(encodeURIComponent).join("/")}`;
+  }
+
+  #pageOf({ name, repoType }: HubName): string {
+    return `${this.#endpoint}/${repoType === "dataset" ? "datasets/" : ""}${name}`;
   }
 
   /** Asks, and follows redirects: for a HEAD as far as they stay on the server, since what it says of a file is said there. */
@@ -193,7 +197,7 @@ export class HubServer {
   }
 
   #refusal(model: HubName, { host }: URL, { status, headers }: Response): FileError {
-    const [code, page] = [headers.get("x-error-code"), `${this.#endpoint}/${model.name}`];
+    const [code, page] = [headers.get("x-error-code"), this.#pageOf(model)];
     const token = "set HF_TOKEN to a token that may read it";
     const hidden = this.#sendsToken ? "the token given may not read it" : `if it is not public, ${token}`;
     if (code === "GatedRepo") {
@@ -202,7 +206,11 @@ export class HubServer {
     if (code === "RevisionNotFound") return this.#failure(model, `there is no revision '${model.revision}'`);
     if (code === "EntryNotFound") return this.#failure(model, "a file that it names is not there");
     if (status === 404 || code === "RepoNotFound") {
-      return this.#failure(model, `there is no such model on ${host}; check the spelling, and ${hidden}`);
+      const other = model.repoType === "model" ? "or '--repo-type dataset' for a data set, " : "";
+      return this.#failure(
+        model,
+        `there is no such ${model.repoType} on ${host}; check the spelling, ${other}and ${hidden}`,
+      );
     }
     if (status === 401) {
       const why = this.#sendsToken ? "the token is not valid (HF_TOKEN, or the file of HF_TOKEN_PATH)" : token;

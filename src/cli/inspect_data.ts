@@ -5,12 +5,14 @@
  */
 import process from "node:process";
 import * as z from "zod";
+import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { type Section, section } from "../config/section.ts";
 import { contentsOf } from "../data/chat/columns.ts";
 import { encodeRow } from "../data/chat/encode_row.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
+import { weightedInputs } from "../data/mixture.ts";
 import { openRows } from "../data/rows/open_rows.ts";
 import { rowError, type RowPlace } from "../data/rows/row.ts";
 import { IGNORED, type TokenSample } from "../data/samples/sample.ts";
@@ -18,8 +20,10 @@ import { Counter } from "../data/samples/sample_cache.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError } from "../errors.ts";
 import { styled, type Terminal, terminal } from "../runtime/terminal.ts";
+import { path } from "../train/config_values.ts";
 import { type DataConfig, dataSection } from "../train/config.ts";
 import { describeSamples, lossesOf } from "../train/data_preparation.ts";
+import { placeOf } from "../train/open_model.ts";
 import { shown } from "../words.ts";
 
 /** The data to inspect, and how much of it to show. */
@@ -27,6 +31,7 @@ interface InspectDataConfig
   extends
     Pick<DataConfig, "data" | "textField" | "tokenizer" | "eosToken" | "sequenceLength">,
     Pick<DataConfig, "chatTemplate" | "lossOn" | "skipBadRows"> {
+  readonly model?: string | undefined;
   readonly rows: number;
 }
 
@@ -38,6 +43,9 @@ const SECTIONS: readonly [Section<InspectDataConfig>] = [section(
   "inspect-data",
   z.strictObject({
     ...{ data, textField, tokenizer, eosToken, sequenceLength, chatTemplate, lossOn, skipBadRows },
+    model: path.optional().describe(
+      "Hugging Face folder, or name in its cache, whose tokenizer and template are taken; weights are not read",
+    ),
     rows: z.int().positive().default(3).describe("Rows that are shown; all are looked at"),
   }),
 )];
@@ -47,7 +55,7 @@ const SECTIONS: readonly [Section<InspectDataConfig>] = [section(
  * sample of, so what a run would refuse is refused here.
  *
  * @param argv the arguments after `inspect-data`
- * @param output where it is shown. @default standard output
+ * @param output receives the lines. @default standard output
  * @returns the exit code
  * @throws {ConfigError} for arguments that are wrong, and a row that does not fit, by file and line
  * @throws {FileError} if a file cannot be read
@@ -67,10 +75,10 @@ export async function inspectData(
     const expected = "files of rows, with or without '--data'";
     throw new ConfigError([{ path: name, expected, got: "nothing" }]);
   }
-  const tokenizer = config.tokenizer === undefined
-    ? BYTE_TOKENIZER
-    : await loadTokenizer(config.tokenizer, { eosToken: config.eosToken });
-  const source = await openRows(config.data, { textField, name });
+  const folder = config.tokenizer ?? (config.model === undefined ? undefined : placeOf(config.model));
+  const tokenizer = folder === undefined ? BYTE_TOKENIZER : await loadTokenizer(folder, { eosToken: config.eosToken });
+  const files = weightedInputs(config.data, name).flatMap(({ inputs }) => inputs);
+  const source = await openRows(files.map((text) => datasetPath(text, name)), { textField, name });
   if (source === undefined) {
     const expected = "rows of chats, or of prompts with completions";
     const got =

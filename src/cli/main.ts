@@ -20,8 +20,8 @@ ${list}
   fullyshard <command> --help   the flags of a command
   fullyshard --version          the version
 
---runtime, before the command, decides what runs it and its ranks; auto, the
-default, takes what runs already, else Bun, else Deno.
+--runtime, before the command, chooses the runtime of the command and its
+ranks; auto, the default: the present runtime, else Bun, else Deno.
 
 Environment variables:`;
 
@@ -45,28 +45,28 @@ function help(): string {
 }
 
 /** A command. */
-interface Command {
+interface CliCommand {
   /** Its purpose, for the help text. */
   readonly does: string;
   /** Runs it with the arguments that follow its name; gives the exit code. */
   readonly run: (argv: readonly string[]) => Promise<number>;
 }
 
-const commands: Readonly<Record<string, Command>> = {
+const commands: Readonly<Record<string, CliCommand>> = {
   run: {
     does: "start a script on several ranks, with torchrun's flags",
     run: async (argv) => await (await import("./run.ts")).run(argv),
   },
   launch: {
-    does: "start a script as a file of Accelerate says (accelerate launch)",
+    does: "start a script with Accelerate's settings (accelerate launch)",
     run: async (argv) => await (await import("./launch.ts")).launch(argv),
   },
   config: {
-    does: "ask what such a file should say, and write it",
+    does: "ask for the settings of such a file, and write it",
     run: async (argv) => await (await import("./config.ts")).config(argv),
   },
   estimate: {
-    does: "tell what a training step takes on any number of ranks",
+    does: "show memory and time of a training step on any number of ranks",
     run: async (argv) => await (await import("./estimate.ts")).estimate(argv),
   },
   tokenizer: {
@@ -78,23 +78,27 @@ const commands: Readonly<Record<string, Command>> = {
     run: async (argv) => await (await import("./pull.ts")).pull(argv),
   },
   trace: {
-    does: "make a file for Perfetto of what ranks traced, and sum it up",
+    does: "merge the traces of all ranks for Perfetto, and summarize them",
     run: async (argv) => await (await import("./trace.ts")).trace(argv),
   },
   inspect: {
-    does: "tell what a checkpoint holds, and whether it is whole",
+    does: "show what a checkpoint holds, and check that it is complete",
     run: async (argv) => await (await import("./inspect.ts")).inspect(argv),
   },
   "inspect-data": {
-    does: "show rows of chats as they are trained on, by token",
+    does: "show the tokens of chats, and which are trained on",
     run: async (argv) => await (await import("./inspect_data.ts")).inspectData(argv),
+  },
+  chat: {
+    does: "talk with a model, by its chat template",
+    run: async (argv) => await (await import("./chat.ts")).chat(argv),
   },
   diff: {
     does: "compare two checkpoints, tensor by tensor",
     run: async (argv) => await (await import("./diff.ts")).diff(argv),
   },
   merge: {
-    does: "make a Hugging Face folder of a checkpoint",
+    does: "write a Hugging Face folder from a checkpoint, or merge LoRA",
     run: async (argv) => await (await import("./merge.ts")).merge(argv),
   },
   export: {

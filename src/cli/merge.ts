@@ -19,16 +19,17 @@ import { launch } from "../train/run.ts";
 import { formatBytes } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 import { requireWithoutWeights, withStoredModel } from "./stored_model.ts";
+import { path } from "../train/config_values.ts";
 
 const SECTIONS = [section(
   "merge",
   z.strictObject({
     places: placesKey.describe("The checkpoint, then the folder to write, with or without --places"),
-    modelConfig: z.string().optional().describe(
+    modelConfig: path.optional().describe(
       "config.json of the model, or its folder; the checkpoint's own unless given",
     ),
-    adapter: z.string().min(1).optional().describe(
-      "Folder of a PEFT adapter: it is merged into the model of the first folder, a Hugging Face folder",
+    adapter: path.optional().describe(
+      "Folder of a PEFT adapter, to merge into the model of the first folder, which is a Hugging Face folder then",
     ),
     dtype: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe("Dtype of the written weights"),
     maxShardBytes: z.int().positive().default(MAX_SHARD_BYTES).describe("Most bytes of tensors in one file"),

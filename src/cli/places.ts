@@ -5,9 +5,10 @@
  */
 import * as z from "zod";
 import { ConfigError } from "../errors.ts";
+import { path } from "../train/config_values.ts";
 
 /** The key that such arguments are values of. */
-export const placesKey: z.ZodDefault<z.ZodArray<z.ZodString>> = z.array(z.string()).default([]);
+export const placesKey: z.ZodDefault<z.ZodArray<z.ZodString>> = z.array(path).default([]);
 
 /** Refuses more or fewer arguments than the command takes. @throws {ConfigError} */
 export function requirePlaces<const Names extends readonly string[]>(

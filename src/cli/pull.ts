@@ -1,6 +1,6 @@
 /**
  * `fullyshard pull`: a model of Hugging Face's Hub into its cache, where `--model` and `openModel` find it by name, and
- * `transformers` too.
+ * `transformers` too; or a data set, which `--data hf://datasets/<owner>/<name>` finds.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { pathKind, readTextSync } from "../runtime/files.ts";
 import { shown } from "../words.ts";
 import { HubServer, webAddress } from "./hub.ts";
-import { placesKey, requirePlaces } from "./places.ts";
+import { requirePlaces } from "./places.ts";
 import { pullModel } from "./pull_files.ts";
 
 /** The Hub. */
@@ -26,7 +26,10 @@ const STALL_SECONDS = 60;
 const SECTIONS = [section(
   "pull",
   z.strictObject({
-    places: placesKey.describe("The model, as owner/name or owner/name@revision, with or without --places"),
+    places: z.array(z.string()).default([]).describe(
+      "The model or data set, as owner/name or owner/name@revision, with or without --places",
+    ),
+    repoType: z.enum(["model", "dataset"]).default("model").describe("What the name is of"),
     endpoint: z.string().optional().describe(`The server; HF_ENDPOINT, or ${HUB}, unless given`),
     fileHost: z.array(z.string()).default([]).describe(
       "A host that the server sends files from, beside its own: under Deno no other one is asked",
@@ -35,12 +38,12 @@ const SECTIONS = [section(
 )] as const;
 
 /**
- * Downloads a model, or what is missing of it.
+ * Downloads a model or a data set, or what is missing of it.
  *
  * @param argv the arguments after `pull`
  * @returns the exit code
  * @throws {ConfigError} for arguments and variables that are wrong
- * @throws {FileError} if the model cannot be had, or the cache not be written
+ * @throws {FileError} if it cannot be had, or the cache not be written
  * @throws {CheckpointError} if what came is not what the server said it is
  */
 export async function pull(argv: readonly string[]): Promise<number> {
@@ -48,12 +51,12 @@ export async function pull(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${await configHelp(SECTIONS, "fullyshard pull <owner>/<name>[@<revision>] [flags]")}\n`);
     return 0;
   }
-  const { places, endpoint: given } = await resolveConfig(SECTIONS, { argv, positional: "places" });
+  const { places, repoType, endpoint: given } = await resolveConfig(SECTIONS, { argv, positional: "places" });
   requirePlaces(places, ["name"]);
   const [text] = places;
-  const model = parseHubName(text);
+  const model = parseHubName(text, repoType);
   if (model === undefined) {
-    const expected = "a model of the Hub, such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main";
+    const expected = `a ${repoType} of the Hub, such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main`;
     throw new ConfigError([{ path: "name", expected, got: `'${text}'` }]);
   }
   const env = processEnvironment();

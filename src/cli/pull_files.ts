@@ -1,5 +1,5 @@
 /**
- * Copies a model from a server into Hugging Face's cache: chooses its files and their places there, and checks that they are
+ * Copies a model or a data set from a server into Hugging Face's cache: chooses its files and their places there, and checks that they are
  * complete.
  *
  * A file is written aside, gone on with after an interruption, compared with its size and hash, and renamed; a revision is found in the
@@ -80,15 +80,9 @@ export async function pullModel(model: HubName, options: PullOptions): Promise<s
     }
     note(`${file}: ${formatBytes(facts.byteLength)}${isThere ? ", was there" : ""}`);
   };
-  if (held.files.includes(CONFIG_FILE)) await get(CONFIG_FILE);
-  const small = companionNames(held.files);
-  if (small.length > MOST_SMALL_FILES) {
-    note(`left out ${small.length - MOST_SMALL_FILES} of ${small.length} small files`);
-  }
-  for (const file of small.slice(0, MOST_SMALL_FILES)) {
-    await get(file, isTokenizerFile(file) ? Infinity : MAX_COMPANION_BYTES);
-  }
-  for await (const file of weightFiles(model, held, snapshot, get)) await get(file);
+  if (model.repoType === "dataset") {
+    for (const file of dataFiles(model, held)) await get(file);
+  } else await getModel(model, held, snapshot, options, get);
   if (!isCommit(model.revision)) {
     const ref = `${folder}/refs/${model.revision}`;
     makeDirectory(ref.slice(0, ref.lastIndexOf("/")));
@@ -99,12 +93,49 @@ export async function pullModel(model: HubName, options: PullOptions): Promise<s
   throw new FileError(formatHubName(model), "pull", `it has no config.json, so that nothing tells what it is`);
 }
 
+/** Gets one file into the snapshot. @param mostBytes of a file; what has more is left out */
+type Get = (file: string, mostBytes?: number) => Promise<void>;
+
+/** Gets the files of a model. */
+async function getModel(
+  model: HubName,
+  held: HubRevision,
+  snapshot: string,
+  { note }: PullOptions,
+  get: Get,
+): Promise<void> {
+  if (held.files.includes(CONFIG_FILE)) await get(CONFIG_FILE);
+  const small = companionNames(held.files);
+  if (small.length > MOST_SMALL_FILES) {
+    note(`left out ${small.length - MOST_SMALL_FILES} of ${small.length} small files`);
+  }
+  for (const file of small.slice(0, MOST_SMALL_FILES)) {
+    await get(file, isTokenizerFile(file) ? Infinity : MAX_COMPANION_BYTES);
+  }
+  for await (const file of weightFiles(model, held, snapshot, get)) await get(file);
+}
+
+/** Files of data: rows and texts, as they are or packed. */
+const DATA_FILE = /\.(?:parquet|pq|(?:jsonl|ndjson|json|csv|txt|text|md)(?:\.(?:gz|zst|zstd))?)$/i;
+
+/** The files of a data set that a training can read. */
+function dataFiles(dataset: HubName, { files }: HubRevision): readonly string[] {
+  // No path may leave the folder, nor hide in it.
+  const safe = files.filter((file) => file.split("/").every((part) => /^[^.]/.test(part)));
+  // The card describes the data, and is none of it: a training on the folder would take it for a text.
+  const found = safe.filter((file) => DATA_FILE.test(file) && file !== "README.md");
+  if (found.length > 0) return found;
+  const got = files.length === 0 ? "no files" : files.slice(0, 3).join(", ");
+  const expected = "expected files of rows or text (.parquet, .jsonl, .json, .csv, .txt)";
+  throw new FileError(formatHubName(dataset), "pull", `${expected}, got ${got}`);
+}
+
 /** Files of weights, but the index, which is got to know them. */
 async function* weightFiles(
   model: HubName,
   { files }: HubRevision,
   snapshot: string,
-  get: (file: string) => Promise<void>,
+  get: Get,
 ): AsyncGenerator<string> {
   if (files.includes(SINGLE_FILE)) return yield SINGLE_FILE;
   const refuse = (detail: string): FileError => new FileError(formatHubName(model), "pull", detail);

@@ -11,7 +11,7 @@ import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
 import { requireProcesses } from "../launch/process_limit.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
-import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
+import { type OutputName, StatusTerminal, terminal } from "../runtime/terminal.ts";
 import { npmProblem } from "../config/npm_flags.ts";
 import { ConfigError, FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
 import { inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
@@ -85,8 +85,8 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const firstRank = plan.hostRank * plan.numRanks;
   using files = new DisposableStack();
   let folder: string | undefined;
-  // What a rank writes is kept byte for byte, in one file a stream.
-  const keep = (rank: number, stream: StreamName): ((bytes: Uint8Array) => void) | undefined => {
+  // The output of a rank is kept byte for byte, in one file for each stream.
+  const keep = (rank: number, stream: OutputName): ((bytes: Uint8Array) => void) | undefined => {
     if (!plan.stream(rank, stream).kept) return undefined;
     // Other users have no business in it, and their folders are not in the way.
     folder ??= `${plan.logDir ?? makeTemporaryDirectory("fullyshard-")}/${shared.runId}`;
@@ -168,7 +168,7 @@ async function tellProfile(folder: string, screen: StatusTerminal): Promise<numb
 
 /** The cards of this host that ranks will see, at least one. @throws {UnsupportedError} saying why there is none */
 async function countCards(): Promise<number> {
-  const { numCards } = await import("../device/cuda/libraries.ts");
+  const { numCards } = await import("../device/registry.ts");
   try {
     return await numCards(processEnvironment());
   } catch (error) {

@@ -6,15 +6,17 @@
  */
 import process from "node:process";
 import * as z from "zod";
+import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
-import { openText } from "../data/documents.ts";
+import { openDocuments } from "../data/rows/open_documents.ts";
 import { MIN_VOCAB_SIZE, trainTokenizer } from "../data/train_tokenizer.ts";
 import { ConfigError } from "../errors.ts";
 import { pathExists } from "../runtime/files.ts";
 import { dataSection } from "../train/config.ts";
 import { countOf, formatBytes } from "../words.ts";
+import { path } from "../train/config_values.ts";
 
 /** The defaults of a training. */
 const usual = dataSection.schema.parse({});
@@ -22,11 +24,11 @@ const usual = dataSection.schema.parse({});
 const SECTIONS = [section(
   "tokenizer",
   z.strictObject({
-    data: z.array(z.string()).default([]).describe("Text or .jsonl files, folders or globs, with or without --data"),
+    data: z.array(path).default([]).describe("Text or .jsonl files, folders or globs, with or without --data"),
     textField: z.string().default(usual.textField).describe("Key of a .jsonl line that holds its text"),
     vocab: z.int().min(MIN_VOCAB_SIZE).default(4096).describe("Entries of the vocabulary")
       .meta({ otherNames: ["vocabulary", "vocab-size", "vocabulary-size"] }),
-    out: z.string().default("tokenizer").describe("Folder for tokenizer.json and tokenizer_config.json"),
+    out: path.default("tokenizer").describe("Folder for tokenizer.json and tokenizer_config.json"),
     overwrite: z.boolean().default(false).describe("Replace the tokenizer that is in the output folder"),
   }),
 )] as const;
@@ -45,7 +47,7 @@ export async function tokenizer(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const config = await resolveConfig(SECTIONS, { argv, positional: "data" });
-  const { out, vocab, textField: field } = config;
+  const { out, vocab, textField } = config;
   if (config.data.length === 0) {
     throw new ConfigError([{
       path: "data",
@@ -57,7 +59,7 @@ export async function tokenizer(argv: readonly string[]): Promise<number> {
     const expected = "a folder without a tokenizer, or --overwrite to replace it";
     throw new ConfigError([{ path: "--out", expected, got: `'${out}', which has one` }]);
   }
-  const source = openText(config.data, { field });
+  const source = await openDocuments(config.data.map((text) => datasetPath(text, "data")), { textField, name: "data" });
   const { files: { length }, byteLength } = source;
   process.stdout.write(`Reading ${countOf(length, "file")}, ${formatBytes(byteLength)}\n`);
   const trained = await trainTokenizer(source, { vocabSize: vocab });

@@ -19,12 +19,13 @@ import { eventsOf, openTraces, type RankTrace } from "./trace_files.ts";
 import { kernelLines, milliseconds, unitLines } from "./trace_tables.ts";
 import { type RankSummary, summarize } from "./trace_summary.ts";
 import { shown } from "../words.ts";
+import { path } from "../train/config_values.ts";
 
 const SECTIONS = [section(
   "trace",
   z.strictObject({
     places: placesKey.describe("The folder that ranks traced into, or a flight record, with or without --places"),
-    out: z.string().optional().describe("File to write (default: trace.json in the folder)"),
+    out: path.optional().describe("File to write (default: trace.json in the folder)"),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 )] as const;
@@ -49,7 +50,7 @@ export async function trace(argv: readonly string[]): Promise<number> {
   if (pathKind(path) === "file") {
     const extra = Object.entries({ out, json: json || undefined }).find(([, value]) => value !== undefined);
     if (extra !== undefined) {
-      const got = `'${path}', which is a file: a flight record is told as text`;
+      const got = `'${path}', which is a file: a flight record is printed as text`;
       throw new ConfigError([{ path: `--${extra[0]}`, expected: "the folder of a trace with it", got }]);
     }
     process.stdout.write(`${shown(flightLines(path).join("\n"))}\n`);

@@ -16,6 +16,7 @@ import type { DType } from "../dtype.ts";
 import type { BlockSource } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import type { ControlPlane } from "./control_plane.ts";
+import type { Backend } from "./registry.ts";
 
 /** One collective under way. */
 export interface Work {
@@ -86,7 +87,7 @@ export interface AllReduceArgs {
   readonly scale?: DevicePtr | undefined;
 }
 
-/** One message between this rank and another. */
+/** A message from this rank to a peer, or from a peer to this rank. */
 export interface Transfer {
   /** Direction of the message. */
   readonly kind: "send" | "receive";
@@ -124,6 +125,10 @@ export interface DataPlane {
   openWindow(byteLengths: readonly number[], unit: string): Window;
   /** True if windows and gathered parameters lie in memory that ranks register with each other. @default false */
   readonly registersMemory?: boolean;
+  /** The backend whose memory a dry run allocates to stand for this plane. */
+  readonly dryBackend: Backend;
+  /** True if calls are only enqueued on the device's streams: the host does no part of them. @default false */
+  readonly isEnqueued?: boolean;
   /** Memory into which one unit gathers; undefined where any device memory will do. Not collective. */
   gatherMemory?(): GatherMemory | undefined;
   /** Number of the registered slot that begins at `ptr`, the same on all ranks; 0 for other memory. */

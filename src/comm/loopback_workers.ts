@@ -22,7 +22,7 @@ export interface RankContext {
 }
 
 /** The one message that a rank's Worker sends. */
-type Outcome = { readonly value: unknown } | Required<Pick<Error, "name" | "message" | "stack">>;
+type WorkerOutcome = { readonly value: unknown } | Required<Pick<Error, "name" | "message" | "stack">>;
 
 /**
  * Starts `size` ranks, each a Worker of the module at `url`, which calls {@link serveRank}.
@@ -66,7 +66,7 @@ export async function runLoopback(
 function resultOf(worker: Worker, context: RankContext): Promise<unknown> {
   return new Promise((resolve, reject) => {
     worker.addEventListener("message", (event: MessageEvent) => {
-      const outcome: Outcome = event.data;
+      const outcome: WorkerOutcome = event.data;
       if ("value" in outcome) resolve(outcome.value);
       else reject(Object.assign(new Error(outcome.message), outcome));
     });

@@ -1,6 +1,6 @@
 /**
  * Named axes over the ranks of a group: a grid in row-major order (PyTorch's `DeviceMesh`). An axis is a mesh of its own, which
- * knows the whole grid: which ranks differ on the axis, and which on the other axes. What an axis is for, its user knows.
+ * knows the whole grid: which ranks differ on the axis, and which on the other axes. The mesh gives axes no meaning.
  *
  * Note [One communicator for equal ranks]: ranks may be in few groups at once, and each group has memory of its own. So axes that
  * join the same ranks share one group, in one mesh or in several over the same ranks, and an axis over all ranks has the
@@ -37,7 +37,7 @@ interface NamedAxis {
   readonly dims: readonly GridDim[];
 }
 
-/** A whole grid, and what its meshes share. */
+/** A full grid, and the state that its meshes share. */
 interface Grid {
   readonly group: ProcessGroup;
   readonly axes: readonly NamedAxis[];
@@ -103,7 +103,7 @@ export class DeviceMesh {
   static lay(group: ProcessGroup, shape: MeshShape): DeviceMesh {
     const grid = layGrid(group, shape);
     const mesh = meshOf(grid, grid.axes, () => new DeviceMesh(grid, grid.axes));
-    // Groups that were made go where a later one cannot be.
+    // If a later group cannot be made, the groups made before are disposed.
     using made = new DisposableStack();
     for (const { name, dims } of grid.axes) {
       const { group: ours, isNew } = mesh.#groupOver(dims, name);
@@ -126,7 +126,7 @@ export class DeviceMesh {
     return this.#groupOver(this.#axes.flatMap(({ dims }) => dims), this.axes.join("_")).group;
   }
 
-  /** The whole grid that this mesh is some axes of; the mesh itself where it is the whole. */
+  /** The mesh of all axes of the grid; this mesh itself if it has all axes. */
   get root(): DeviceMesh {
     return this.#meshOf(this.#grid.axes);
   }

@@ -13,7 +13,7 @@ import type { BlockSource } from "../device/buffer.ts";
 import type { DevicePtr } from "../device/device.ts";
 import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
 import { takeAll } from "../unwind.ts";
-import { type Call, hashNumbers, hashText, isCollective, type Phase } from "./call.ts";
+import { type Call, hashNumbers, isCollective, type Phase } from "./call.ts";
 import { checkAllReduce, checkCount, checkParts, checkPerRank, checkRank, checkReduceScatter } from "./checks.ts";
 import type { ControlPlane } from "./control_plane.ts";
 import type { DataPlane, Transfer, Work } from "./data_plane.ts";
@@ -58,6 +58,14 @@ export class ProcessGroup {
   readonly stagingBytes: number;
   /** True if gathered parameters lie in memory that ranks register with each other. */
   readonly registersMemory: boolean;
+  /** True if its collectives are only enqueued on the device, so that a graph may hold them; else the host takes part. */
+  readonly isEnqueued: boolean;
+  /**
+   * The backend whose memory a dry run allocates to stand for this group.
+   *
+   * @internal
+   */
+  readonly dryBackend: DataPlane["dryBackend"];
   /** The axis of a larger mesh of which this is the group; `undefined` for a plain group. */
   readonly mesh: MeshAxis | undefined;
   readonly #control: ControlPlane;
@@ -82,6 +90,8 @@ export class ProcessGroup {
     this.sums = data.sums;
     this.stagingBytes = data.stagingBytes;
     this.registersMemory = data.registersMemory === true;
+    this.dryBackend = data.dryBackend;
+    this.isEnqueued = data.isEnqueued === true;
     this.mesh = mesh;
     this.#control = control;
     this.#data = data;
@@ -146,7 +156,7 @@ export class ProcessGroup {
     checkCount("n", n);
     checkAllReduce(dtype, op, scale !== undefined, unit);
     const detail = hashNumbers([op === "max" ? 1 : 0, factorOf(scale)]);
-    using _call = this.#announce({ kind: "all-reduce", unit, phase, dtype, count: n, detail });
+    using _call = this.announce({ kind: "all-reduce", unit, phase, dtype, count: n, detail });
     return this.#data.allReduce({ ptr, n, dtype, op, scale: scale?.ptr });
   }
 
@@ -164,7 +174,7 @@ export class ProcessGroup {
     const count = slices.reduce((sum, { length }) => sum + length, 0);
     const places = slices.flatMap(({ offset, length }) => [offset, length]);
     const detail = hashNumbers([dstDtype.code, factorOf(scale), ...places]);
-    using _call = this.#announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
+    using _call = this.announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
     return this.#data.reduceScatter({ ...args, scale: scale?.ptr });
   }
 
@@ -172,7 +182,7 @@ export class ProcessGroup {
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
     const detail = hashNumbers([this.#placeOf(dst), this.#placeOf(src)]);
-    using _call = this.#announce({ kind: "all-gather", unit, phase, count: byteLength, detail });
+    using _call = this.announce({ kind: "all-gather", unit, phase, count: byteLength, detail });
     return this.#data.allGather(dst, src, byteLength);
   }
 
@@ -180,7 +190,7 @@ export class ProcessGroup {
   broadcast(ptr: DevicePtr, byteLength: number, root: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
     checkRank(root, this.size, `The root of '${unit}'`);
-    using _call = this.#announce({ kind: "broadcast", unit, phase, count: byteLength, detail: root });
+    using _call = this.announce({ kind: "broadcast", unit, phase, count: byteLength, detail: root });
     return this.#data.broadcast(ptr, byteLength, root);
   }
 
@@ -197,7 +207,7 @@ export class ProcessGroup {
       if (peer === this.rank) throw new ArgumentError(`Rank ${peer} cannot send '${unit}' to itself`);
     }
     const count = transfers.reduce((sum, { byteLength }) => sum + byteLength, 0);
-    using _call = this.#announce({ kind: "send and receive", unit, phase, count });
+    using _call = this.announce({ kind: "send and receive", unit, phase, count });
     return this.#data.transfer(transfers);
   }
 
@@ -213,13 +223,13 @@ export class ProcessGroup {
 
   /** Returns once every rank has called it. */
   barrier(unit: string): void {
-    using _call = this.#announce({ kind: "barrier", unit });
+    using _call = this.announce({ kind: "barrier", unit });
     this.#control.exchange(new Uint8Array());
   }
 
   /** Gives every rank the host bytes of all ranks, whose lengths may differ. */
   exchange(bytes: Uint8Array, unit: string): readonly Uint8Array[] {
-    using _call = this.#announce({ kind: "exchange", unit });
+    using _call = this.announce({ kind: "exchange", unit });
     return this.#control.exchange(bytes);
   }
 
@@ -235,7 +245,7 @@ export class ProcessGroup {
    * @throws {CollectiveError} if ranks give unequal numbers of values
    */
   sum(values: readonly number[], unit: string): number[] {
-    using _call = this.#announce({ kind: "exchange", unit, count: values.length * 8 });
+    using _call = this.announce({ kind: "exchange", unit, count: values.length * 8 });
     const totals = new Float64Array(values.length);
     for (const part of this.#control.exchange(new Uint8Array(Float64Array.from(values).buffer))) {
       const theirs = new Float64Array(part.buffer, part.byteOffset, values.length);
@@ -253,7 +263,7 @@ export class ProcessGroup {
    * errors
    */
   async together<T>(what: string, action: () => T | Promise<T>): Promise<T> {
-    using _call = this.#announce({ kind: "together", unit: what });
+    using _call = this.announce({ kind: "together", unit: what });
     const { timeoutSeconds } = this;
     this.timeoutSeconds = Math.max(timeoutSeconds, PATIENCE_SECONDS);
     try {
@@ -271,7 +281,7 @@ export class ProcessGroup {
    * errors
    */
   agree<T>(what: string, action: () => T): T {
-    using _call = this.#announce({ kind: "together", unit: what });
+    using _call = this.announce({ kind: "together", unit: what });
     return exchangeOutcomes(this.#control, attempt(action)).value;
   }
 
@@ -286,17 +296,17 @@ export class ProcessGroup {
     checkPerRank(byteLengths, this.size, `Lengths of window '${unit}'`);
     for (const bytes of byteLengths) checkCount("byteLengths", bytes);
     const count = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
-    using _call = this.#announce({ kind: "open window", unit, count, detail: hashNumbers(byteLengths) });
+    using _call = this.announce({ kind: "open window", unit, count, detail: hashNumbers(byteLengths) });
     const window = this.#data.openWindow([...byteLengths], unit);
     return new AnnouncedWindow(window, [...byteLengths], (call, dst) => {
-      return this.#announce({ ...call, count, detail: dst === undefined ? 0 : this.#placeOf(dst) });
+      return this.announce({ ...call, count, detail: dst === undefined ? 0 : this.#placeOf(dst) });
     });
   }
 
   /** Memory into which one unit gathers; undefined where the device's allocator serves. Allocating from it may be collective. */
   gatherMemory(): BlockSource | undefined {
     const memory = this.#data.gatherMemory?.();
-    return memory && announcedMemory(memory, (call) => this.#announce(call));
+    return memory && announcedMemory(memory, (call) => this.announce(call));
   }
 
   /**
@@ -307,36 +317,13 @@ export class ProcessGroup {
    */
   split(ranks: readonly number[], name: string, mesh?: MeshAxis): ProcessGroup {
     checkParts(ranks, this.rank, this.size, name);
-    using _call = this.#announce({ kind: "split", unit: name });
+    using _call = this.announce({ kind: "split", unit: name });
     using opened = new DisposableStack();
     const control = opened.adopt(this.#control.split(ranks, name), (plane) => plane.dispose());
     const child = new ProcessGroup(control, this.#data.split(control), this, mesh);
     opened.move();
     this.#children.add(child);
     return child;
-  }
-
-  /**
-   * Calls `work`, which is being captured, and hashes the calls that it makes in this group and in groups split from it.
-   * Each later `replay` announces them as one call, as replayed work announces nothing itself.
-   *
-   * @param unit name of the captured work, e.g. `training step`
-   */
-  captureCalls<T>(unit: string, work: () => T): { readonly value: T; readonly replay: () => void } {
-    const words: number[] = [];
-    let count = 0;
-    const end = this.observe(({ kind, unit, dtype, count: length }) => {
-      words.push(hashText(`${kind} ${unit}`), length, dtype === undefined ? -1 : dtype.code);
-      count++;
-    });
-    try {
-      const value = work();
-      const detail = hashNumbers(words);
-      const replay = (): void => this.#announce({ kind: "replay", unit, count, detail })?.[Symbol.dispose]();
-      return { value, replay };
-    } finally {
-      end();
-    }
   }
 
   /** Hands a line to this rank's `report` option. */
@@ -376,8 +363,13 @@ export class ProcessGroup {
     return this.#data.placeOf === undefined ? 0 : this.#data.placeOf(ptr);
   }
 
-  /** @returns tells `after` listeners that the call has ended; undefined if there are none */
-  #announce(call: Pick<Call, "kind" | "unit"> & Partial<Call>): Disposable | undefined {
+  /**
+   * Announces a call that another module makes.
+   *
+   * @returns tells `after` listeners that the call has ended; undefined if there are none
+   * @internal
+   */
+  announce(call: Pick<Call, "kind" | "unit"> & Partial<Call>): Disposable | undefined {
     const { kind, unit } = call;
     if (this.#disposed) throw new UseAfterDisposeError(`Group '${this.name}' was disposed before ${kind} '${unit}'`);
     if (isCollective(call)) this.#sequence++;

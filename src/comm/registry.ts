@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import type { Device } from "../device/device.ts";
 import { ArgumentError, ConfigError, RendezvousError } from "../errors.ts";
 import { openPosix } from "../ffi/posix.ts";
@@ -15,9 +16,11 @@ import { type RankEnvironment, readRankEnvironment } from "../runtime/rank_envir
 import { giveUpShm } from "./control/shm_join.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";
-import type { HostsPlace } from "./data/nccl.ts";
+import { openNcclMemory } from "./data/nccl/memory.ts";
+import type { OpenPlaneMemory } from "./data/plane_memory.ts";
+import { openCopiedMemory, openMappedMemory } from "./data/staged_memory.ts";
 import { openShm, type ShmOptions } from "./data/shm.ts";
-import { giveUpHosts } from "./hosts/join.ts";
+import { giveUpHosts, type HostsPlace } from "./hosts/join.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Names of backends. */
@@ -37,6 +40,13 @@ export interface ProcessGroupOptions extends Partial<ShmOptions> {
   readonly hosts?: HostsPlace | undefined;
 }
 
+/** Names of the options of {@link openProcessGroup}. */
+export const GROUP_OPTIONS: KnownKeys<ProcessGroupOptions> = {
+  ...{ device: true, backend: true, world: true, hosts: true, rank: true, worldSize: true, run: true, directory: true },
+  ...{ joinTimeoutSeconds: true, timeoutSeconds: true, reportSeconds: true, report: true, onStop: true },
+  ...{ mapping: true, stagingBytes: true, chunkBytes: true },
+};
+
 /** Options with rank, world size and launch environment resolved. */
 type Request = ProcessGroupOptions & Omit<ShmOptions, "run"> & { readonly launch: RankEnvironment | undefined };
 
@@ -52,16 +62,27 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
   },
   shm: (request) => openShm(request.device, onOneHost(request)),
   async nccl(request) {
-    const { openNccl } = await import("./data/nccl.ts");
+    const { openNccl } = await import("./data/nccl/open.ts");
     const mayStage = request.backend !== "nccl";
     return await openNccl(request.device, { ...inMemory(request), hosts: request.hosts ?? hostsOf(request), mayStage });
   },
 };
 
+const PLANE_MEMORIES: Readonly<Record<Backend, OpenPlaneMemory>> = {
+  loopback: openCopiedMemory,
+  shm: openMappedMemory,
+  nccl: openNcclMemory,
+};
+
+/** Allocates the memory of a backend's plane, for a dry run. */
+export function openPlaneMemory(backend: Backend, ...args: Parameters<OpenPlaneMemory>): ReturnType<OpenPlaneMemory> {
+  return PLANE_MEMORIES[backend](...args);
+}
+
 /** Request of ranks that share one host. @throws {RendezvousError} if the environment says that they are on several */
 function onOneHost(request: Request): Request & ShmOptions {
   const { backend, launch, worldSize } = request;
-  // A backend that was named may let ranks of one host count as several hosts, to try out meshes over hosts.
+  // If a backend is named, the environment may count the ranks of one host as several hosts, to try out meshes over hosts.
   if (backend !== "shm" && launch !== undefined && launch.localWorldSize < worldSize) {
     throw new RendezvousError(
       `Backend 'shm' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}. Several ` +
@@ -105,22 +126,22 @@ function hostsOf({ launch, worldSize, rank, report }: HostsRequest): HostsPlace 
   }
   if (rank === 0) {
     report?.(
-      `Whoever reaches port ${port} of this host may join this run, as it has no FULLYSHARD_TOKEN (--rdzv-insecure)`,
+      `Any process that reaches port ${port} of this host may join this run, as it has no FULLYSHARD_TOKEN (--rdzv-insecure)`,
     );
   }
   return { address, port, localWorldSize, token: "" };
 }
 
 /** Backend of `auto` for a world of ranks that have such a device. */
-export function backendOf({ name }: Pick<Device, "name">, worldSize: number): "loopback" | "nccl" | "shm" {
-  if (worldSize === 1) return "loopback";
-  return /^cuda\b/.test(name) ? "nccl" : "shm";
+export function backendOf({ traits }: Pick<Device, "traits">, worldSize: number): "loopback" | "nccl" | "shm" {
+  return worldSize === 1 ? "loopback" : traits.backend;
 }
 
 /**
  * Opens the group of all ranks of this process's world.
  *
  * @param options the device, and settings that replace the environment's
+ * @throws {ArgumentError} if an option is none of these
  * @throws {ConfigError} if the launch environment is incomplete or contradicts itself
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world
  * @example
@@ -129,6 +150,7 @@ export function backendOf({ name }: Pick<Device, "name">, worldSize: number): "l
  * ```
  */
 export async function openProcessGroup(options: ProcessGroupOptions): Promise<ProcessGroup> {
+  requireKnownKeys("open a process group", options, GROUP_OPTIONS);
   const { backend = "auto", world } = options;
   // Explicit ranks ignore an environment, which may be meant for others.
   const isExplicit = world !== undefined || (options.rank !== undefined && options.worldSize !== undefined);
@@ -156,7 +178,7 @@ function runOf({ launch }: Pick<Request, "launch">, environment: Environment): s
  * Tells ranks that wait for this environment's rank to join that it never will. Called by the process that takes the place
  * of a rank which has ended; without effect if that rank had joined.
  *
- * @param reason how it ended, after "Rank 1 gave up joining: "
+ * @param reason the end of the rank, after "Rank 1 gave up joining: "
  * @param over ends the attempt where no rank waits
  */
 export async function neverJoins(reason: string, over: AbortSignal): Promise<void> {

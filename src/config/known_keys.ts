@@ -5,6 +5,7 @@
  * @module
  */
 import { ArgumentError } from "../errors.ts";
+import { valueText } from "../words.ts";
 import { didYouMean } from "./nearest.ts";
 
 /** Every key of some options: `tsc` refuses a list that lacks one. */
@@ -32,6 +33,11 @@ const OTHER_NAMES: ReadonlyMap<string, string> = new Map([
  */
 export function requireKnownKeys<T extends object>(what: string, options: T, known: KnownKeys<T>): void {
   const names = Object.keys(known);
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    throw new ArgumentError(
+      `Cannot ${what} with ${valueText(options)}: expected an object of options, of ${names.join(", ")}`,
+    );
+  }
   for (const [key, value] of Object.entries(options)) {
     if (value === undefined || names.includes(key)) continue;
     const spelled = key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());

@@ -31,7 +31,7 @@ export function nearestName(
 /**
  * The end of an error that refuses a name: `. Did you mean 'steps'?`, or nothing where no known name is close.
  *
- * @param prefix what is written before a known name, e.g. `--`
+ * @param prefix the text before a known name, e.g. `--`
  */
 export function didYouMean(name: string, known: Iterable<string>, prefix: string = ""): string {
   const nearest = nearestName(name, known);

@@ -14,7 +14,7 @@ const OF_NPM = new Set(["cache", "config", "help"]);
 /**
  * The problem if npm took some of these flags; else undefined.
  *
- * @param configuration what npm took, by its own spelling; the configuration of this process unless given
+ * @param configuration the flags that npm took, by its own spelling; the configuration of this process unless given
  */
 export function npmProblem(
   flags: readonly Flag[],

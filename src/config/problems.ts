@@ -21,7 +21,7 @@ export interface Origin {
  * Describes what zod found: one problem, or one for each unknown key.
  *
  * @param values the values that were checked
- * @param origin where the value at a path came from
+ * @param origin the source of the value at a path
  */
 export function problemsOf(
   issue: z.core.$ZodIssue,

@@ -18,6 +18,8 @@ export interface JsonSchema {
   readonly description?: string;
   /** The key's names in other programs, in kebab case: given to zod as `.meta({ otherNames })`. */
   readonly otherNames?: readonly string[];
+  /** The type's name in help and messages, e.g. `path`: given to zod as `.meta({ shown })`. @default by `type` */
+  readonly shown?: string;
   readonly properties?: Readonly<Record<string, JsonSchema>>;
   readonly required?: readonly string[];
   readonly items?: JsonSchema | boolean;
@@ -92,9 +94,9 @@ export function camelCase(name: string): string {
   return name.replace(/[-_]+([a-zA-Z0-9])/g, (_, letter: string) => letter.toUpperCase());
 }
 
-/** The name that a key has as a flag: `learning-rate` for `learningRate`. */
+/** The name that a key has as a flag: `learning-rate` for `learningRate`, `load-in-4bit` for `loadIn4bit`. */
 export function kebabCase(name: string): string {
-  return name.replace(/([a-z0-9])([A-Z])/g, "$1-$2").toLowerCase();
+  return name.replace(/([a-z0-9])([A-Z])/g, "$1-$2").replace(/([a-z])(\d+[a-z])/g, "$1-$2").toLowerCase();
 }
 
 function flagOf(name: string, schema: JsonSchema): Flag {
@@ -114,6 +116,7 @@ function flagOf(name: string, schema: JsonSchema): Flag {
 
 /** The type of a value in a word or two, e.g. `int`, `auto|int`. */
 function describeType(schema: JsonSchema): string {
+  if (schema.shown !== undefined) return schema.shown;
   const choices = schema.anyOf ?? schema.oneOf;
   if (choices !== undefined) {
     return choices.filter((choice) => !holdsObjects(choice)).map(describeType).join("|");

@@ -26,9 +26,9 @@ const MIN_FREQUENCY = 2;
 /**
  * Learns a vocabulary.
  *
- * @param words how often each occurs; no token reaches beyond a word
+ * @param words number of occurrences of each word; no token reaches beyond a word
  * @param special tokens that come before the 256 bytes
- * @param vocabSize how many tokens there are at most, not fewer than the special ones and the bytes
+ * @param vocabSize largest number of tokens, at least the number of special tokens and bytes
  */
 export function learnBpe(words: ReadonlyMap<string, number>, special: readonly string[], vocabSize: number): Bpe {
   const letters = byteLetters();

@@ -9,8 +9,11 @@
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
 import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
-import { findFiles, type SkippedFiles } from "./find_files.ts";
+import { packerOf, unpackedPieces } from "../runtime/unpack.ts";
+import { findFiles, type FoundFiles, type SkippedFiles } from "./find_files.ts";
 import { isJsonLines } from "./formats.ts";
+import { rowError } from "./rows/row.ts";
+import { endingOf, rowsOf } from "./rows/rows.ts";
 import { decodeUtf8, notUtf8 } from "./rows/utf8.ts";
 
 /** One document. */
@@ -71,19 +74,40 @@ const MAX_DOCUMENT_BYTES = 2 ** 29 - 64;
  * ```
  */
 export function openText(inputs: readonly string[], { field = "text", name = "data" }: TextOptions = {}): TextSource {
-  const { files, skipped } = findFiles(inputs, { field, name });
+  return documentSource(findFiles(inputs, { field, name }), { field, name, tables: new Set() });
+}
+
+/** Options for documents of files that were found. */
+export interface DocumentOptions {
+  /** The key of rows that holds the text. */
+  readonly field: string;
+  /** The name of the list of files in errors. */
+  readonly name: string;
+  /** Files that hold rows of another form than one JSON object a line of plain text. */
+  readonly tables: ReadonlySet<string>;
+}
+
+/**
+ * The documents of files that were found: rows of tables, lines of `.jsonl` files, and any other file, unpacked where it is packed.
+ *
+ * @throws {ConfigError} naming a file that is too long for one document
+ */
+export function documentSource({ files, skipped }: FoundFiles, options: DocumentOptions): TextSource {
+  const { field, name, tables } = options;
   const lengths = files.map(fileByteLength);
   const refuse: RefuseText = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
   for (const [i, file] of files.entries()) {
     const byteLength = lengths[i] ?? 0;
-    if (!isJsonLines(file) && byteLength > MAX_DOCUMENT_BYTES) throw tooLong(refuse, file, byteLength);
+    if (!isJsonLines(file) && !tables.has(file) && byteLength > MAX_DOCUMENT_BYTES) {
+      throw tooLong(refuse, file, byteLength);
+    }
   }
   return {
     files,
     skipped,
     byteLength: lengths.reduce((sum, byteLength) => sum + byteLength, 0),
-    documents: () => documentsOf(files, field, refuse),
-    fingerprint: () => sha256(contentsOf(files, field)),
+    documents: () => documentsOf(files, options, refuse),
+    fingerprint: () => sha256(contentsOf(files, options)),
     meaning: JSON.stringify(["text", field]),
   };
 }
@@ -91,18 +115,29 @@ export function openText(inputs: readonly string[], { field = "text", name = "da
 /** Makes the error for a place in a file. */
 type RefuseText = (where: string, expected: string, got: string) => ConfigError;
 
-async function* documentsOf(files: readonly string[], field: string, refuse: RefuseText): AsyncIterable<TextDocument> {
+async function* documentsOf(
+  files: readonly string[],
+  { field, name, tables }: DocumentOptions,
+  refuse: RefuseText,
+): AsyncIterable<TextDocument> {
   let before = 0;
   for (const file of files) {
-    if (isJsonLines(file)) {
+    if (tables.has(file)) {
+      for await (const row of rowsOf(file, name, [field])) {
+        if ("problem" in row) throw rowError(name, row, row.problem);
+        const text = fieldOf(row.value, `${file}:${row.line}`, field, refuse);
+        if (text !== "") yield { text, file, line: row.line, bytesRead: before };
+      }
+      before += fileByteLength(file);
+    } else if (isJsonLines(file)) {
       for (const { bytes, line, end } of linesOf(file, refuse)) {
         const text = textOf(bytes, `${file}:${line}`, field, refuse);
         if (text !== "") yield { text, file, line, bytesRead: before + end };
       }
       before += fileByteLength(file);
     } else {
-      const bytes = await readBytes(file);
-      before += bytes.length;
+      const bytes = packerOf(file) === undefined ? await readBytes(file) : await unpackedBytes(file, refuse);
+      before += fileByteLength(file);
       const text = decodeText(bytes, file, refuse);
       const zero = text.indexOf("\0");
       if (zero >= 0) throw refuse(file, "UTF-8 text", `a zero byte at byte ${bytes.indexOf(0)}, which no text has`);
@@ -112,11 +147,12 @@ async function* documentsOf(files: readonly string[], field: string, refuse: Ref
 }
 
 /** The contents that a list of documents is identified by. */
-function* contentsOf(files: readonly string[], field: string): Iterable<string | Uint8Array> {
+function* contentsOf(files: readonly string[], { field, tables }: DocumentOptions): Iterable<string | Uint8Array> {
   for (const file of files) {
     using reader = openReadable(file);
     // The length keeps files apart; the kind counts because it decides what a document is.
-    yield `${isJsonLines(file) ? `jsonl ${JSON.stringify(field)}` : "text"} ${reader.byteLength}\n`;
+    const kind = isJsonLines(file) ? "jsonl" : tables.has(file) ? `rows ${endingOf(file)}` : undefined;
+    yield `${kind === undefined ? "text" : `${kind} ${JSON.stringify(field)}`} ${reader.byteLength}\n`;
     yield* reader.pieces(0, reader.byteLength);
   }
 }
@@ -135,6 +171,11 @@ function textOf(bytes: Uint8Array, where: string, field: string, refuse: RefuseT
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw refuse(where, "one JSON object a line", json.trim().slice(0, 60));
   }
+  return fieldOf(value, where, field, refuse);
+}
+
+/** The text of a row; empty for none. */
+function fieldOf(value: object, where: string, field: string, refuse: RefuseText): string {
   const text: unknown = Object.getOwnPropertyDescriptor(value, field)?.value;
   if (typeof text === "string") {
     if (!text.isWellFormed()) throw refuse(where, "valid Unicode text", halfPairIn(text));
@@ -152,6 +193,18 @@ function halfPairIn(text: string): string {
   const at = text.search(/\p{Cs}/u);
   const code = text.charCodeAt(at).toString(16);
   return `half of a surrogate pair, \\u${code}, at character ${at}: the text was cut in the middle of a character`;
+}
+
+/** All bytes of a file that is packed, of one document. */
+async function unpackedBytes(file: string, refuse: RefuseText): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = [];
+  let byteLength = 0;
+  for await (const piece of unpackedPieces(file)) {
+    byteLength += piece.length;
+    if (byteLength > MAX_DOCUMENT_BYTES) throw tooLong(refuse, file, byteLength);
+    pieces.push(piece.slice());
+  }
+  return concatenate(pieces, byteLength);
 }
 
 /** Lines of a file as bytes, read in chunks; a last line without an end counts. Bytes are valid until the next line. */

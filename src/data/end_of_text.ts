@@ -27,7 +27,7 @@ export interface EndOfText {
 }
 
 /** The end-of-text ids that a file states. */
-interface Statement {
+interface StatedIds {
   readonly file: string;
   readonly ids: readonly number[];
 }
@@ -61,7 +61,7 @@ export async function findEndOfText(
   const mapped = statementOf(await readJson(mapFile), mapFile, tokenizer, file);
   const hasDecoder = isJsonObject(config["added_tokens_decoder"]);
   const ofTokenizer = (hasDecoder ? [named, mapped] : [mapped, named]).filter((one) => one !== undefined);
-  const ofModel: Statement[] = [];
+  const ofModel: StatedIds[] = [];
   for (const other of ["generation_config.json", "config.json"].map(beside)) {
     const ids = eosIdsOf(await readJson(other), other);
     if (ids.length > 0) ofModel.push({ file: other, ids });
@@ -76,7 +76,7 @@ export async function findEndOfText(
       `eos_token_id: expected an id of ${file}, got ${id}; set --eos-token (eosToken)`,
     );
   }
-  const show = (one: Statement): string =>
+  const show = (one: StatedIds): string =>
     `${one.file} names ${one.ids.join(", ")}${ofModel.includes(one) ? ", which ends what is generated" : ""}`;
   const disagree = others.filter(({ ids }) => id === undefined || !ids.includes(id));
   // Several ids end what is generated, but only one can end documents.
@@ -96,7 +96,7 @@ function ofAddedTokens(file: string, { added }: TokenizerPipeline): EndOfText {
   return { id: only.id, note };
 }
 
-function statementOf(json: JsonObject, file: string, tokenizer: TokenizerPipeline, of: string): Statement | undefined {
+function statementOf(json: JsonObject, file: string, tokenizer: TokenizerPipeline, of: string): StatedIds | undefined {
   const value = json["eos_token"];
   if (value === undefined || value === null || value === "") return undefined;
   const content = isJsonObject(value) ? value["content"] : value;

@@ -211,7 +211,7 @@ function walk(
     const inside = new Set([...above, real]);
     const deeper = list(directory, skipped).flatMap(({ name, kind }) => {
       const path = join(directory, name);
-      // What might have been a directory.
+      // The entry may have been meant as a directory.
       if (kind !== "file" && kind !== "special" && !name.startsWith(".")) skip(path, kind, skipped);
       if (kind !== "directory") return [];
       const left = name.startsWith(".") ? skipped.hidden : name === "node_modules" ? skipped.packages : undefined;

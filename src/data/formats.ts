@@ -5,7 +5,10 @@
  * @module
  */
 
-/** A format that is not read. */
+/** Formats that hold rows where the file's name says so. */
+export const ROW_FORMATS: readonly string[] = ["gzip", "zstd", "JSON array", "JSON lines", "CSV", "Parquet"];
+
+/** A format that is not read as text. */
 export interface Format {
   /** Its name, e.g. `gzip`. */
   readonly name: string;
@@ -95,7 +98,7 @@ export function isJsonLines(file: string): boolean {
  * The format of a file, if it is one that is known and not read.
  *
  * @param head its first {@link HEAD_BYTES}, or all of it
- * @param isAll whether that is all of it
+ * @param isAll true if these bytes are all of the file
  * @param field the key of the text in tables, by which a table's header is known where the name says nothing
  */
 export function formatOf(file: string, head: Uint8Array, isAll: boolean, field: string): Format | undefined {
@@ -144,7 +147,7 @@ function wideFormat(head: Uint8Array): Known | undefined {
   return { name: "UTF-16", remedy: convert(odd > even ? "UTF-16LE" : "UTF-16BE") };
 }
 
-/** True if more than one byte in 30 is NUL or another control character that does not occur in text. */
+/** True if more than one byte in 30 is NUL or a control character that does not occur in text. */
 function isBinary(head: Uint8Array): boolean {
   const controls = head.filter((byte) => byte < 9 || (byte > 13 && byte < 27) || (byte > 27 && byte < 32)).length;
   return controls > 1 && controls > head.length / 30;

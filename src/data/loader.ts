@@ -9,6 +9,8 @@
  */
 import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import type { Batch, MicroBatch } from "./micro_batch.ts";
+import { mixedRows } from "./mixed_rows.ts";
+import { type Mixture, MixtureOrder } from "./mixture.ts";
 import type { TokenStream } from "./packing.ts";
 import { rowsOf, type TokenRows } from "./token_rows.ts";
 import type { Packing, Rows } from "./samples/rows.ts";
@@ -33,8 +35,8 @@ export interface LoaderState {
 
 /** The data that a {@link DataLoader} reads, and this rank's part of it. */
 export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLength" | "seed"> {
-  /** The packed tokens, or samples; left open. */
-  readonly tokens: TokenStream | SampleStream;
+  /** The packed tokens, or samples, or several of them in fixed proportions; left open. */
+  readonly tokens: TokenStream | SampleStream | Mixture;
   /**
    * Makes rows of the tokens. With `bfd` and `bfd-split`, and with `none`, which takes a sample a row, tokens see their own sample
    * alone. @default wrapped
@@ -49,7 +51,7 @@ const USUAL_PACKING: Packing = "wrapped";
 
 /** Gives the steps of one rank in order, without end. */
 export class DataLoader {
-  /** Samples of one epoch, over all ranks. */
+  /** Samples of one epoch, over all ranks. Of a mixture, those after which every source has given all of its own. */
   readonly numSamples: number;
   /** Samples of one micro-batch. */
   readonly batchSize: number;
@@ -71,11 +73,19 @@ export class DataLoader {
    */
   constructor(options: LoaderOptions) {
     const { tokens, sequenceLength, seed, packing = USUAL_PACKING, padTo } = options;
-    this.#source = rowsOf(tokens, sequenceLength, packing, padTo);
     this.batchSize = microBatchSize(options);
-    this.numSamples = this.#source.numRows;
     this.#options = options;
-    this.#sampler = new Sampler(this.numSamples, seed);
+    if ("parts" in tokens) {
+      const rows = tokens.parts.map((part) => rowsOf(part.tokens, sequenceLength, packing, padTo));
+      const weights = tokens.parts.map(({ weight }) => weight);
+      this.#source = mixedRows(rows, weights);
+      const order = new MixtureOrder(rows.map(({ numRows }) => numRows), weights, seed);
+      this.#sampler = new Sampler(this.#source.numRows, seed, order);
+    } else {
+      this.#source = rowsOf(tokens, sequenceLength, packing, padTo);
+      this.#sampler = new Sampler(this.#source.numRows, seed);
+    }
+    this.numSamples = this.#sampler.numSamples;
   }
 
   /**
@@ -119,7 +129,8 @@ export class DataLoader {
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
     const { rank, worldSize } = this.#options;
-    const { batchSize, numSamples } = this;
+    const { batchSize } = this;
+    const { numRows: numSamples } = this.#source;
     for (let first = rank * batchSize; first < numSamples; first += worldSize * batchSize) {
       const samples = Array.from({ length: Math.min(batchSize, numSamples - first) }, (_, i) => first + i);
       yield { microBatches: [await this.#source.load(samples)] };

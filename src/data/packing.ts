@@ -95,8 +95,8 @@ export interface TokenCache {
  * The cache of a source under a tokenizer. The first time all text is read, to know it. Later its files are looked at: sizes, times
  * and some blocks of them.
  *
- * @param tokenizer what encodes them; it must name an end-of-text token
- * @param directory where cache files lie; made when needed
+ * @param tokenizer encodes the documents; it must name an end-of-text token
+ * @param directory folder of the cache files; made when needed
  * @param known fingerprint of the text, where another rank has read it. @default it is read, or looked up
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
  */

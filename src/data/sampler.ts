@@ -10,6 +10,7 @@
  */
 import { ArgumentError } from "../errors.ts";
 import { keyOf, Permutation } from "../random.ts";
+import type { MixtureOrder } from "./mixture.ts";
 
 /** The division of a step's samples over ranks and micro-batches. */
 export interface BatchSplit {
@@ -25,7 +26,7 @@ export interface BatchSplit {
 
 /** Place of a sample in the global order. */
 export interface SamplePlace {
-  /** Full passes over the data before it. */
+  /** Full passes over the data before it; of a mixture, over its source. */
   readonly epoch: number;
   /** Index of the sample in the data. */
   readonly sample: number;
@@ -62,13 +63,19 @@ export class Sampler {
   readonly #key: number;
   #epoch: number | undefined;
   #order: Permutation | undefined;
+  readonly #mixture: MixtureOrder | undefined;
 
-  /** @throws {ArgumentError} if there is no sample, or the seed is no integer from 0 up to 2^53, exclusive */
-  constructor(numSamples: number, seed: number) {
+  /**
+   * @param mixture the order of samples of several sources, in which an epoch has {@link MixtureOrder.numSamples}. @default all
+   * samples, shuffled anew each epoch
+   * @throws {ArgumentError} if there is no sample, or the seed is no integer from 0 up to 2^53, exclusive
+   */
+  constructor(numSamples: number, seed: number, mixture?: MixtureOrder) {
+    this.#mixture = mixture;
     if (!Number.isSafeInteger(numSamples) || numSamples < 1) {
       throw new ArgumentError(`An epoch has at least 1 sample, got ${numSamples}`);
     }
-    this.numSamples = numSamples;
+    this.numSamples = mixture === undefined ? numSamples : mixture.numSamples;
     this.#key = keyOf(seed, "data order");
   }
 
@@ -82,6 +89,7 @@ export class Sampler {
     if (!Number.isSafeInteger(index) || index < 0) {
       throw new ArgumentError(`A place in the global order is an integer from 0, got ${index}`);
     }
+    if (this.#mixture !== undefined) return this.#mixture.at(index);
     const epoch = Math.floor(index / this.numSamples);
     if (this.#order === undefined || this.#epoch !== epoch) {
       this.#order = new Permutation(this.numSamples, this.#key, epoch);

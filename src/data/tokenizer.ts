@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
 import { parseJsonObject } from "../json.ts";
@@ -71,6 +72,7 @@ const ENCODING = "tokenizers 0.23.3";
  * ```
  */
 export async function loadTokenizer(path: string, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
+  requireKnownKeys("load a tokenizer", options, { eosToken: true });
   const file = pathKind(path) === "directory" ? `${path}/tokenizer.json` : path;
   const besides = ["tokenizer_config.json", "special_tokens_map.json"].map((name) => file.replace(/[^/]*$/, name));
   const [configFile = ""] = besides;

@@ -58,7 +58,7 @@ export async function trainTokenizer(
     throw new ArgumentError(`A vocabulary has ${MIN_VOCAB_SIZE} entries or more, got ${vocabSize}`);
   }
   const words = new Map<string, number>();
-  // What a blank is to Unicode, and so to Python: JavaScript's \s lacks one and has another.
+  // Unicode's White_Space, as in Python: JavaScript's \s lacks U+0085, and has U+FEFF besides.
   const pattern = new RegExp(WORDS.replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}"), "gu");
   for await (const { text } of source.documents()) {
     for (const [word] of text.matchAll(pattern)) words.set(word, (words.get(word) ?? 0) + 1);

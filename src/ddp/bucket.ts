@@ -71,7 +71,7 @@ export class GradientBucket {
    * Sums the bucket over ranks, times `scale`, and hands each storage its sum; gradients that are missing count as zero. Where it throws, it
    * keeps no memory of its own.
    *
-   * @param dtype what travels
+   * @param dtype dtype in which the bucket is reduced
    */
   reduce(group: ProcessGroup, dtype: DType, scale: DeviceScalar, unit: string): void {
     using opened = new DisposableStack();

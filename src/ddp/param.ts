@@ -11,7 +11,8 @@ import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import type { NormReducer } from "../tensor/norm_reducer.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { ComputeView, FlatShard, GradientReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { ComputeView, FlatShard, GradientReducer, ParameterStorage } from "../tensor/parameter_storage.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { GradientBucket } from "./bucket.ts";
@@ -95,7 +96,7 @@ export class ReplicatedStorage implements ParameterStorage {
    * @param parameter a plain one
    * @param reducer the replicated module
    * @param bucketOf joins the pass under way and gives the bucket where the gradient is summed
-   * @param paramDtype what is computed in
+   * @param paramDtype dtype of the computation
    */
   constructor(
     parameter: Parameter,
@@ -108,7 +109,9 @@ export class ReplicatedStorage implements ParameterStorage {
     this.#values = parameter.storage;
     this.shard = this.#values.shard;
     this.normReducer = this.#values.normReducer;
-    this.#copy = paramDtype === float32 ? undefined : new ComputeCopy(parameter, paramDtype);
+    this.#copy = paramDtype === float32 || parameter.quantized !== undefined
+      ? undefined
+      : new ComputeCopy(parameter, paramDtype);
     this.flatShard = this.#copy ?? this.#values.flatShard;
     this.sink = new GradientSlot({
       place: () => bucketOf(this).place(this),

@@ -8,13 +8,14 @@ import { activePass, type BackwardPass, type PassMember } from "../autograd/engi
 import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
-import { float32 } from "../dtype.ts";
+import { bytesOf } from "../quantized.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
 import { ranksOf, requireApart } from "../parallel/ranks.ts";
 import { usedOnAnyRank } from "../parallel/used.ts";
-import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { GradientReducer } from "../tensor/parameter_storage.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { GradientBucket, planBuckets } from "./bucket.ts";
 import { ReplicatedStorage } from "./param.ts";
@@ -77,7 +78,8 @@ export class ReplicatedModule implements PassMember, GradientReducer {
     });
     const present = parameters.filter(({ buffer }) => buffer.attached);
     writeParameters(present, (parameter, owned) => {
-      group.broadcast(owned, parameter.numel * float32.byteLength, 0, `'${parameter.fqn}'`).wait();
+      group.broadcast(owned, bytesOf(parameter.storage.flatShard.dtype, parameter.numel), 0, `'${parameter.fqn}'`)
+        .wait();
     });
     opened.move();
     for (const storage of this.#storages.values()) storage.adopt();
@@ -168,10 +170,11 @@ export class ReplicatedModule implements PassMember, GradientReducer {
 }
 
 /**
- * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet. After a backward
- * every trainable parameter that any rank used has a gradient.
+ * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet. After a backward, every
+ * parameter that requires a gradient and that any rank used has one.
  *
- * @throws {ArgumentError} for dtypes that nothing computes in, if it has no trainable parameters, or some are sharded, or replicated already
+ * @throws {ArgumentError} for dtypes that nothing computes in, if no parameter requires a gradient, or some are sharded, or replicated
+ * already
  * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
@@ -180,7 +183,7 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
   module.ensureNames();
   const parameters = [...module.parameters()];
   if (!parameters.some(({ requiresGrad }) => requiresGrad)) {
-    throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
+    throw new ArgumentError(`Cannot replicate ${module.constructor.name}: no parameter requires a gradient`);
   }
   for (const parameter of parameters) parameter.requirePlain("replicate");
   requireApart(parameters, group, "replicate");

@@ -40,7 +40,7 @@ export interface MemoryStats {
   readonly peakTerms: MemoryTerms;
   /** One past the highest address allocated since then: more than the peak where memory is fragmented. */
   readonly highest: number;
-  /** Bytes of the whole arena. */
+  /** Bytes of the full arena. */
   readonly capacity: number;
 }
 

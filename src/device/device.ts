@@ -6,16 +6,14 @@
  * @module
  */
 import type { Allocator } from "./allocator.ts";
-import type { Attention } from "./attention.ts";
 import { InternalError } from "../errors.ts";
-import type { Trace } from "../runtime/trace.ts";
-import type { DeviceGraphs } from "./graphs.ts";
 import type { Arguments } from "./kernels/signature.ts";
-import type { KernelName, Kernels } from "./kernels/table.ts";
-import type { MemoryPlace, OffloadPool } from "./offload.ts";
+import type { Kernels } from "./kernels/table.ts";
+import type { OffloadPool } from "./offload.ts";
 import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
+import type { DeviceTraits } from "./traits.ts";
 
 /**
  * Brand of a device address.
@@ -73,57 +71,30 @@ export interface Device {
   readonly allocator: Allocator;
   /** Its functions for the entries of the table of kernels, by name. */
   readonly kernels: Kernels;
-  /** Kernels that the device does not implement, and refuses. @default none */
-  readonly lacks?: ReadonlySet<KernelName>;
   /** Faults of its kernels. */
   readonly status: DeviceStatus;
   /** Numbers that the host sets and enqueued work reads. */
   readonly scalars: DeviceScalars;
   /** Its streams. Kernels, copies, allocations and frees are enqueued on the current one. */
   readonly streams: Streams;
-  /** Captures work as graphs; undefined where the device has none. */
-  readonly graphs?: DeviceGraphs | undefined;
+  /** What it has that other devices lack. */
+  readonly traits: DeviceTraits;
   /** Host memory for offloaded tensors. */
   readonly offload: OffloadPool;
-  /** Records every call of a kernel; undefined without a trace. */
-  readonly trace?: Trace | undefined;
   /** Host functions with the same bits in every runtime. */
   readonly math: PortableMath;
   /** Name of the code that computes, e.g. `wasm` or `native`; checkpoints record it. */
   readonly mathName: string;
-  /** Code that computes attention, where there is a choice; checkpoints record it. @default own */
-  readonly attention?: Attention | undefined;
   /** The code that computes each kind of work, and the reason of the choice, for the log. */
   readonly detail: string;
-  /** Number of logits that a fused loss computes at a time, large enough for efficient products. @default 2^20, of 4 MiB */
-  readonly logitsAtOnce?: number | undefined;
   /** Bytes that a kernel's call allocates until it returns. */
   scratchBytes(kernel: string, args: Arguments): number;
   /** Copies host bytes into device memory. */
   copyIn(dst: DevicePtr, src: Uint8Array): void;
   /** Copies device memory into host bytes. */
   copyOut(dst: Uint8Array, src: DevicePtr): void;
-  /**
-   * Views of device memory, in one or several parts, which may be read and written before any other work is enqueued. @default
-   * undefined: host code must copy
-   */
-  bytesInPlace?(src: DevicePtr, byteLength: number): Iterable<Uint8Array>;
-  /**
-   * Copies `byteLength` bytes from any address of the process to device memory, past the processor's caches; for arrays larger
-   * than these. The ranges may not overlap. @default undefined: there are no such copies
-   */
-  copyPastCaches?(dst: DevicePtr, src: number, byteLength: number): void;
-  /** Copies device memory into host bytes, past the processor's caches. @default undefined: there are no such copies */
-  copyOutPastCaches?(dst: Uint8Array, src: DevicePtr): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
-  /**
-   * Enqueues a copy between this device's memory and its {@link offload} pool, which it pins first. Returns false, with nothing
-   * done, for other memory or if pinning fails. @default undefined: copies go through host bytes
-   */
-  copyPinned?(to: MemoryPlace, from: MemoryPlace, byteLength: number): boolean;
-  /** Place of device address 0, if device memory lies in this process: its address 0 (`native`), or the begin of a buffer. */
-  readonly origin?: "native" | ArrayBufferLike;
   /** Waits for all enqueued work. */
   synchronize(): void;
   /** Frees the device's memory and closes its libraries. */

@@ -21,11 +21,11 @@ interface AddressRange {
   readonly start: number;
   readonly end: number;
   /** The free that returned the range; undefined if it was never used. */
-  readonly freed: Freed | undefined;
+  readonly freed: BlockFree | undefined;
 }
 
 /** A free of a block. */
-interface Freed {
+interface BlockFree {
   readonly stream: StreamName;
   /** Position among all allocations and frees. */
   readonly time: number;
@@ -34,7 +34,7 @@ interface Freed {
 }
 
 /** An allocation of a stream. */
-interface Taken {
+interface BlockAllocation {
   readonly time: number;
   readonly size: number;
 }
@@ -45,7 +45,7 @@ export class GraphMemory extends Allocator {
   readonly #makesEvents: () => boolean;
   #ranges: readonly AddressRange[];
   /** For each stream, its allocations that were larger than all later ones, the newest last. */
-  readonly #taken = new Map<StreamName, Taken[]>();
+  readonly #taken = new Map<StreamName, BlockAllocation[]>();
   #time = 0;
 
   /**

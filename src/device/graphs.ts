@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { InternalError } from "../errors.ts";
 
 /** Reason why a capture refuses reads: none of the captured work is done yet. */
 export const WAITED =
@@ -23,14 +24,18 @@ export interface GraphPlan<T> {
 export interface DeviceGraph extends Disposable {
   /** Bytes of its memory. */
   readonly bytes: number;
+  /** False once memory that it uses was freed: it may not be launched again. */
+  readonly isUsable: boolean;
+  /** Does the host's work of the next launch. See {@link HostWork.perLaunch}. */
+  prepare(): void;
   /** Does the work, after all work enqueued before on any stream, and before all work enqueued later. Never waits. */
   launch(): void;
   /** Frees its memory; parts still in use are freed with their last user. No launch may be under way. */
   [Symbol.dispose](): void;
 }
 
-/** Captures work of one device. */
-export interface DeviceGraphs {
+/** What the host may do beside work that it enqueues, as that may be captured. */
+export interface HostWork {
   /** True while work is captured: nothing is done then, and no value may be read. */
   readonly isCapturing: boolean;
   /**
@@ -40,6 +45,31 @@ export interface DeviceGraphs {
    * @throws {GraphCaptureError} if work is being captured
    */
   refuse(does: string): void;
+  /**
+   * Does work of the host that belongs to each time that the enqueued work is done: at once; if work is captured, before each
+   * launch of the graph instead.
+   *
+   * @returns its disposal says that memory which the captured work uses was freed; undefined if nothing is captured
+   */
+  perLaunch(work: () => void): Disposable | undefined;
+  /** Calls `end` when the graph that is being captured is dropped. */
+  afterGraph(end: () => void): void;
+}
+
+/** The host's work beside a device that captures nothing. */
+export const NO_GRAPHS: HostWork = {
+  isCapturing: false,
+  refuse(): void {},
+  perLaunch(work): undefined {
+    work();
+  },
+  afterGraph(): void {
+    throw new InternalError("a device without graphs captures nothing");
+  },
+};
+
+/** Captures work of one device. */
+export interface DeviceGraphs {
   /** Does work as usual, and counts the memory that it would need in a graph, with reuse. */
   rehearse<T>(work: () => T): GraphPlan<T>;
   /**
@@ -50,8 +80,6 @@ export interface DeviceGraphs {
    * @throws {GraphCaptureError} if the work cannot be captured, or the device refuses the capture
    */
   capture<T>(what: string, plan: GraphPlan<unknown>, work: () => T): { readonly graph: DeviceGraph; readonly value: T };
-  /** Calls `end` when the graph that is being captured is dropped. */
-  afterGraph(end: () => void): void;
   /** Sets the sample number from which kernels in graphs count: the first of the coming step, in place of the captured step's. */
   setFirstSample(sample: number): void;
 }

@@ -16,14 +16,14 @@ const PIECE_BYTES = 2 ** 20;
 /** An address in the memory of a device. */
 export interface MemoryPlace {
   /** The device that owns the memory. */
-  readonly device: Pick<Device, "copyIn" | "copyOut" | "copyOutPastCaches" | "copyPinned" | "bytesInPlace">;
+  readonly device: Pick<Device, "copyIn" | "copyOut" | "traits">;
   /** The first byte. */
   readonly ptr: DevicePtr;
 }
 
 /** Copies bytes between the memories of two devices: by one of the devices if it can, else through host bytes, piece by piece. */
 export function copyAcross(to: MemoryPlace, from: MemoryPlace, byteLength: number): void {
-  for (const { device } of [to, from]) if (device.copyPinned?.(to, from, byteLength) === true) return;
+  for (const { device } of [to, from]) if (device.traits.copyPinned(to, from, byteLength)) return;
   const piece = new Uint8Array(Math.min(PIECE_BYTES, byteLength));
   for (let done = 0; done < byteLength; done += piece.byteLength) {
     const part = piece.subarray(0, Math.min(piece.byteLength, byteLength - done));

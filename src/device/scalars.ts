@@ -52,7 +52,7 @@ export class DeviceScalar implements Disposable {
 
   set value(value: number) {
     if (this.value === Math.fround(value)) return;
-    this.#device.graphs?.refuse("a number that the card reads is changed in it; set it before");
+    this.#device.traits.hostWork.refuse("a number that the card reads is changed in it; set it before");
     this.#table.isCurrent = false;
     this.#table.values[this.#index] = value;
   }
@@ -61,7 +61,7 @@ export class DeviceScalar implements Disposable {
   get ptr(): DevicePtr {
     const table = this.#table;
     if (table.buffer === undefined) throw new InternalError("a scalar is used after it was disposed");
-    if (this.#device.graphs?.isCapturing !== true) flush(this.#device, table);
+    if (!this.#device.traits.hostWork.isCapturing) flush(this.#device, table);
     return devicePtr(table.buffer.ptr + this.#index * float32.byteLength);
   }
 
@@ -93,7 +93,7 @@ export class DeviceScalars {
 
   /** Makes a scalar of that value; the caller disposes it. */
   make(value: number): DeviceScalar {
-    this.#device.graphs?.refuse("a number that the card reads is made in it; make it before");
+    this.#device.traits.hostWork.refuse("a number that the card reads is made in it; make it before");
     let table = this.#tables.find(({ free }) => free.length > 0);
     if (table === undefined) {
       table = new ScalarTable();

@@ -5,6 +5,8 @@
  */
 import { Allocator } from "./allocator.ts";
 import type { Device } from "./device.ts";
+import type { MemoryPlace } from "./offload.ts";
+import { PLAIN_TRAITS } from "./traits.ts";
 
 /** One past the last address of a pool: beyond any disk, and exact as a number. */
 const END = 2 ** 52;
@@ -16,6 +18,15 @@ export function poolAllocator(name: string): Allocator {
 
 /** Storage with addresses: bytes are copied in and out, and no kernel computes there. */
 export interface StatePool extends Pick<Device, "name" | "allocator" | "copyIn" | "copyOut">, Disposable {}
+
+/** A pool as the owner of memory that is copied from and to devices. */
+export function ownerOf(pool: StatePool): MemoryPlace["device"] {
+  return {
+    traits: PLAIN_TRAITS,
+    copyIn: (dst, src) => pool.copyIn(dst, src),
+    copyOut: (dst, src) => pool.copyOut(dst, src),
+  };
+}
 
 /** A pool for dry runs that stores nothing and counts the bytes; reads give zeros. */
 export function countingPool(name: string): StatePool {

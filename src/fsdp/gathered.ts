@@ -5,11 +5,12 @@
  * gathers a form of its own.
  *
  * Note [Memory of a segment's parameters], in the order in which it comes; `states.ts` says when each is freed:
- * - shard: float32 master weights, or frozen values in a narrower dtype. Float32 weights of a float32
- *   compute dtype, and frozen values narrower than float32, lie in the window itself. Otherwise the window holds the weights cast to the
- *   compute dtype, and each write of the shard casts them again. So a gather moves the smaller dtype. Frozen values whose dtype is not the compute dtype are cast after the
- *   gather.
- * - unsharded buffer: `world` shards in the compute dtype.
+ * - shard: float32 master weights, or frozen values in their own dtype. If that is the dtype that travels (float32 weights of a
+ *   float32 compute dtype, and frozen values narrower than float32), the shard lies in the window itself. Otherwise the window holds
+ *   the weights cast to the compute dtype, and each write of the shard casts them again: so a gather moves the smaller dtype. Frozen
+ *   values of another dtype than the compute dtype are cast after the gather.
+ * - unsharded buffer: `world` shards in the compute dtype; quantized values stay quantized, for products to dequantize. The gather stream allocates and writes it. `reshard` frees it on the
+ *   compute stream; `FsdpUnit.endForward` calls that after a forward, and `FsdpUnit.postBackward` after a backward.
  * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer. Those ranks gather the parts
  *   from each other.
  *
@@ -34,6 +35,7 @@ import { type DType, float32 } from "../dtype.ts";
 import { copyAcross } from "../device/offload.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError, UseAfterDisposeError } from "../errors.ts";
+import { asQuantized } from "../quantized.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -44,7 +46,7 @@ import { MemoryState, type ParameterMove, SEGMENT_MOVES, type UnshardState } fro
 /** This rank's part of the unsharded buffer, which some of the ranks gather from each other. */
 interface KeptPart {
   readonly buffer: Buffer;
-  /** This rank and those that keep the other parts. */
+  /** This rank, and the ranks that keep the other parts. */
   readonly ranks: ProcessGroup;
 }
 
@@ -104,7 +106,7 @@ export class GatheredParameters {
   /** The shard; undefined until {@link open}, and after {@link dispose}. */
   #memory: ShardMemory | undefined;
   #kept: KeptPart | undefined;
-  /** A point after the last write of the shard or of the kept part. */
+  /** An event after the last write of the shard or of the kept part. The next gather waits for it. */
   #written: DeviceEvent;
   /** The end of the gather under way. */
   #gather: Work | undefined;
@@ -128,7 +130,7 @@ export class GatheredParameters {
     this.#policy = policy;
     this.#extension = extension;
     this.#plan = plan;
-    this.#dtype = policy.paramDtype;
+    this.#dtype = asQuantized(masterDtype) ?? policy.paramDtype;
     this.#masterDtype = masterDtype;
     this.#wireDtype = masterDtype === float32 ? this.#dtype : masterDtype;
     this.#nameOf = nameOf;
@@ -162,6 +164,11 @@ export class GatheredParameters {
     this.#state.take("open");
   }
 
+  /** The dtype of the unsharded buffer. */
+  get computeDtype(): DType {
+    return this.#dtype;
+  }
+
   /** The device of the shard. */
   get shardDevice(): Device {
     return this.#shard.device;
@@ -177,12 +184,12 @@ export class GatheredParameters {
     return this.#memory;
   }
 
-  /** Waits until no other rank reads the shard. The unsharded buffer must be freed before: a write would not change it. */
+  /** Waits until no other rank reads the shard. The caller frees the unsharded buffer first, which would keep the old values. */
   beginWrite(): void {
     this.#shard.window.beginWrite(this.#nameOf());
   }
 
-  /** Casts the shard to the compute dtype, where that is another one, and publishes it to the other ranks. */
+  /** Casts the shard to the compute dtype, if the window holds that dtype, and publishes it to the other ranks. */
   endWrite(): void {
     if (this.#wireDtype !== this.#masterDtype) {
       const [dst, src] = [this.#shard.window.pointer, this.#shard.master.ptr];
@@ -193,7 +200,7 @@ export class GatheredParameters {
     this.#written = this.#device.streams.current.record();
   }
 
-  /** Begins to gather all shards, by `custom` where that is given; {@link wait} ends it. */
+  /** Starts the gather of all shards, by `custom` if it is given. {@link wait} waits for it. */
   unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
     const { streams } = this.#device;
     this.#state.take("gather");
@@ -211,7 +218,7 @@ export class GatheredParameters {
     });
   }
 
-  /** Orders what is enqueued from now on after the gather under way. */
+  /** Makes all work that is enqueued from now on wait for the present gather. */
   wait(): void {
     if (this.#gather === undefined) return;
     this.#gather.wait();
@@ -219,7 +226,7 @@ export class GatheredParameters {
     this.#state.take("use");
   }
 
-  /** Frees the unsharded buffer, or the kept part of it. Where there is neither, it does nothing. */
+  /** Frees the unsharded buffer, or this rank's kept part of it. Does nothing if there is neither. */
   reshard(): void {
     this.wait();
     if (["unopened", "sharded", "disposed"].includes(this.#state.state)) return;
@@ -241,7 +248,7 @@ export class GatheredParameters {
     this.#state.take("reshard in part");
   }
 
-  /** Frees everything; every rank must. A second call does nothing. */
+  /** Frees everything. Every rank must call it; a second call does nothing. */
   dispose(): void {
     if (this.#state.state === "disposed") return;
     this.reshard();
@@ -288,7 +295,7 @@ export class GatheredParameters {
     return custom({ ...call, src: own.ptr });
   }
 
-  /** A reference on memory of the shard that the compute device can read: the memory itself, or a copy if it is offloaded. */
+  /** A reference to the shard's memory for the compute device: the memory itself, or a copy of it if it is offloaded. */
   #onDevice(ptr: DevicePtr, byteLength: number): Buffer {
     const owner = `${this.#nameOf()} on its way`;
     if (this.shardDevice === this.#device) return Buffer.borrow(this.#device, ptr, byteLength, owner);
@@ -297,7 +304,7 @@ export class GatheredParameters {
     return copy;
   }
 
-  /** Gathers what an extension makes of the master weights, and lets it write the unsharded parameter from that. */
+  /** Gathers the tensors that an extension makes of the master weights, and lets it write the unsharded parameter from them. */
   #gatherExtended(extension: GatherExtension, phase: Phase): Work {
     const { chunks, world } = this.#plan;
     const { group, paramDtype } = this.#policy;

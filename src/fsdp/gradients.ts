@@ -32,7 +32,7 @@ import {
 /** A float32 shard that a reduce-scatter writes. */
 export interface ShardSum {
   readonly buffer: Buffer;
-  /** The shard was just allocated, so it holds no sums that could be added to. */
+  /** True if the shard was just allocated: it holds no earlier sums. */
   readonly isNew: boolean;
 }
 
@@ -44,7 +44,7 @@ export class SegmentGradients {
   #unsharded: Buffer | undefined;
   #partial: Buffer | undefined;
   #sharded: Buffer | undefined;
-  /** The end of the last reduction, which the compute stream has not waited for. */
+  /** The last reduction, if the compute stream has not waited for it yet. */
   #reduction: Work | undefined;
 
   constructor(segment: FlatSegment) {
@@ -54,12 +54,12 @@ export class SegmentGradients {
     this.#reducedState = new MemoryState(SEGMENT_MOVES.reducedGradient, nameOf);
   }
 
-  /** Gradients wait to be reduced. */
+  /** True if there are gradients to reduce. */
   get isAccumulating(): boolean {
     return this.#unshardedState.state === "accumulating";
   }
 
-  /** Reduced gradients wait to be summed over replicas, or for a hook. */
+  /** True if reduced gradients are still to be summed over replicas, or given to a hook. */
   get isPartial(): boolean {
     return this.#reducedState.state === "partial";
   }
@@ -85,7 +85,10 @@ export class SegmentGradients {
     return this.#unsharded;
   }
 
-  /** The reduction of the unsharded gradient is enqueued on this stream: the root frees it there; see Note [Reductions]. */
+  /**
+   * Called when the reduction of the unsharded gradient is enqueued on this stream: the root takes the gradient over, and frees it
+   * there. See Note [Reductions].
+   */
   handOver(): void {
     if (this.#unsharded === undefined) return; // a reduction by a function of the user has cleared it
     this.#unshardedState.take("hand over");
@@ -109,7 +112,7 @@ export class SegmentGradients {
     return { buffer, isNew: before === undefined };
   }
 
-  /** Gives the partial gradient away, which the caller frees when it is part of the sharded one. */
+  /** Hands the partial gradient to the caller, who adds it to the sharded gradient and frees it. */
   takePartial(): Buffer {
     const partial = this.#partial;
     if (partial === undefined) throw new InternalError(`'${this.#segment.name}' has no partial gradient`);
@@ -118,7 +121,7 @@ export class SegmentGradients {
     return partial;
   }
 
-  /** Adds sums to the sharded gradient. Where there is none, they become it, or, on another device, a copy of them. */
+  /** Adds sums to the sharded gradient. If there is none yet, the sums become it; if the shard is offloaded, a copy of them does. */
   addToSharded(sums: Buffer): void {
     const { device, length } = this.#segment;
     using own = this.#onShardDevice(sums);
@@ -138,7 +141,7 @@ export class SegmentGradients {
     return Buffer.allocate(device, length * float32.byteLength, `${name} gradient shard`, "gradient shards");
   }
 
-  /** Enqueues a reduction by `reduce`, which gives its end. Where it fails, what it had begun is waited for too. */
+  /** Calls `reduce`, which enqueues a reduction. If it throws, later waits also cover the work that it had enqueued. */
   enqueueReduction(reduce: () => Work): void {
     try {
       this.#reduction = reduce();
@@ -148,7 +151,7 @@ export class SegmentGradients {
     }
   }
 
-  /** Orders what is enqueued from now on after the last reduction. */
+  /** Makes all work that is enqueued from now on wait for the last reduction. */
   waitForReduction(): void {
     if (this.#reduction === undefined) return;
     this.#reduction.wait();
@@ -163,7 +166,7 @@ export class SegmentGradients {
     return new Tensor(this.#sharded, denseLayout([numel], offset), float32);
   }
 
-  /** Writes zeros over one parameter's elements of what is reduced: others are still in use. */
+  /** Writes zeros over one parameter's elements of the reduced gradients, as the other elements are still in use. */
   zero({ offset, numel: n }: ShardLayout): void {
     for (const sum of [this.#sharded, this.#partial]) {
       if (sum === undefined) continue;

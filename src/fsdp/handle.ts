@@ -1,9 +1,10 @@
 /**
- * Methods of a sharded module: those of PyTorch's `FSDPModule`, under the same names. A setting reaches every unit of the module's
- * tree, or with `{ recurse: false }` this module's unit only. Unsharding and prefetching always concern this module's unit only.
+ * The methods of a sharded module, with the names of PyTorch's `FSDPModule`. A setting reaches every unit of the module's tree, or with
+ * `{ recurse: false }` this module's unit only. Unsharding and prefetching always concern this module's unit only.
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { activePass } from "../autograd/engine.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
@@ -12,14 +13,14 @@ import { ReductionInputs } from "./root.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /** The handle of a sharded module, and its hooks. */
-interface Sharding {
+interface ShardedModuleRecord {
   readonly handle: FullyShardedModule;
   /** Detaches the hooks of the unit's modules. */
   readonly detach: () => void;
 }
 
 /** The sharding of every module that a call of `fullyShard` was given. */
-const SHARDINGS: WeakMap<Module, Sharding> = new WeakMap();
+const SHARDINGS: WeakMap<Module, ShardedModuleRecord> = new WeakMap();
 
 /** The handle that `fullyShard` gave for a module; undefined if it is not sharded as a unit of its own. */
 export function shardedModuleOf(module: Module): FullyShardedModule | undefined {
@@ -32,7 +33,7 @@ export function unitsOf(modules: readonly Module[]): FsdpUnit[] {
   return [...new Set(all.flatMap(([, member]) => shardedModuleOf(member)?.unit ?? []))];
 }
 
-/** Methods that gather and free, as they were registered. */
+/** Methods that {@link registerFsdpForwardMethod} has wrapped. */
 const HOOKED: WeakSet<object> = new WeakSet();
 
 /** The sharded modules that a setting reaches. */
@@ -43,7 +44,7 @@ export interface RecurseOptions {
 
 /** Options of {@link FullyShardedModule.unshard}. */
 export interface UnshardOptions {
-  /** Returns before anything waits for the gather; the handle's `wait`, or the module's forward, does. @default false */
+  /** True: returns without a wait for the gather; the handle's `wait`, or the module's forward, waits. @default false */
   readonly asyncOp?: boolean;
 }
 
@@ -111,7 +112,9 @@ export class FullyShardedModule {
   }
 
   /** Gathers this unit's parameters, as for a use outside a forward, until {@link reshard} or a backward that leaves the unit. */
-  unshard({ asyncOp = false }: UnshardOptions = {}): UnshardHandle {
+  unshard(options: UnshardOptions = {}): UnshardHandle {
+    requireKnownKeys("unshard", options, { asyncOp: true });
+    const { asyncOp = false } = options;
     const handle = new UnshardHandle(this.unit);
     this.unit.unshard("manual");
     if (!asyncOp) handle.wait();
@@ -242,7 +245,9 @@ export class FullyShardedModule {
     }
   }
 
-  #set({ recurse = true }: RecurseOptions = {}, set: (unit: FsdpUnit) => void): void {
+  #set(options: RecurseOptions = {}, set: (unit: FsdpUnit) => void): void {
+    requireKnownKeys("set this of units", options, { recurse: true });
+    const { recurse = true } = options;
     for (const unit of recurse ? this.units() : [this.unit]) set(unit);
   }
 }

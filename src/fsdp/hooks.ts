@@ -4,7 +4,7 @@
  * forward and every pass.
  *
  * Note [Backward hooks]: the pre-backward hook lies on the tensors that the module returned, and is called when their gradients are
- * known. The post-backward hook lies on the tensors that the module was given, so the backward of the module has ended when it is
+ * complete. The post-backward hook lies on the tensors that the module was given, so the backward of the module has ended when it is
  * called. A module whose inputs need no gradient, such as an embedding, has no such tensor; the end of the pass reduces its unit.
  *
  * Note [Forwards inside forwards]: a module may call itself inside its forward, as where a method that was registered with
@@ -31,7 +31,7 @@ import type { FsdpUnit } from "./unit.ts";
  * @returns detaches the unit
  */
 export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[]): HookHandle {
-  // A forward of a module inside a forward of the same module is part of that one: see Note [Forwards inside forwards].
+  // A forward of a module inside a forward of the same module is part of the outer one: see Note [Forwards inside forwards].
   const depths = new Map<Module, number>(unit.modules.map((module) => [module, 0]));
   const depthOf = (module: Module): number => depths.get(module) ?? 0;
   const before = (module: Module): ForwardPreHook => (args) => {

@@ -2,10 +2,10 @@
  * The plan of a flat segment: the place of each parameter in it, and the elements of each that a rank keeps. A segment is `world`
  * shards of one length, of which rank r keeps shard r. The plan is a pure function of sizes and world size, so all ranks have the same.
  *
- * Note [Block-aligned shards]: parameters begin on multiples of 256 bytes, and the length of shards is such a multiple. So a shard
- * ends between two blocks of 64 elements of a parameter, also inside of a row. There is less padding than one block for each parameter
- * and one for each rank, for any shapes and any number of ranks. The norm is summed by these blocks, so it does not depend on the
- * number of ranks.
+ * Note [Block-aligned shards]: parameters begin on multiples of 256 bytes, and the length of shards is such a multiple. So a cut
+ * between shards never divides a block of 64 elements of a parameter, but it may divide a row. There is less padding than one block for
+ * each parameter and one for each rank, for any shapes and any number of ranks. The norm is summed by these blocks, so it does not
+ * depend on the number of ranks.
  *
  * A parameter may be cut along one of its dims instead, as PyTorch does. It is alone in its segment then, in padded chunks. Its norm
  * adds the squares of each rank's elements, and so does depend on the number of ranks.
@@ -54,9 +54,15 @@ function roundUp(value: number, unit: number): number {
  * @param sizes elements of each parameter, in order
  * @param world number of ranks that share it
  * @param narrowestBytes bytes of an element in the narrowest dtype that the segment is stored, gathered or reduced in
+ * @param leastBlock elements that no cut divides, a power of two
  */
-export function planSegment(sizes: readonly number[], world: number, narrowestBytes: number): SegmentPlan {
-  const block = ALIGNMENT_BYTES / narrowestBytes;
+export function planSegment(
+  sizes: readonly number[],
+  world: number,
+  narrowestBytes: number,
+  leastBlock: number = 1,
+): SegmentPlan {
+  const block = Math.max(ALIGNMENT_BYTES / narrowestBytes, leastBlock);
   const offsets: number[] = [];
   let [end, numel] = [0, 0];
   for (const size of sizes) {
@@ -77,8 +83,9 @@ export function planParts(
   parameters: readonly Pick<Parameter, "numel" | "largestNumel">[],
   world: number,
   narrowestBytes: number,
+  leastBlock: number = 1,
 ): SegmentPlan {
-  const plan = planSegment(parameters.map(({ largestNumel }) => largestNumel), world, narrowestBytes);
+  const plan = planSegment(parameters.map(({ largestNumel }) => largestNumel), world, narrowestBytes, leastBlock);
   const smaller = parameters.reduce((sum, { numel, largestNumel }) => sum + largestNumel - numel, 0);
   return smaller === 0 ? plan : { ...plan, padding: plan.padding + smaller };
 }
@@ -97,7 +104,7 @@ export function planChunks(parameter: Parameter, dim: number, world: number): Se
   if (length === undefined) {
     throw new ArgumentError(`${what}: give a dim from ${-shape.length} to ${shape.length - 1}, or none for a flat cut`);
   }
-  // Of an uneven cut, all ranks of its axis refuse what one of them would.
+  // If the cut over another axis is uneven, all ranks of that axis refuse together.
   if (place !== 0 && lengthsOf(globalShape, placements, place).some((one) => one % world !== 0)) {
     throw new ArgumentError(
       `${what} over ${world} ranks: ${length} is no multiple of ${world}; shard another dim, or give none for a flat cut`,
@@ -125,7 +132,7 @@ export function chunkOf({ shape, dim, size }: Chunks, rank: number): Box {
 }
 
 /**
- * The elements that a rank keeps of a parameter.
+ * The elements of a parameter that a rank keeps.
  *
  * @param start first element of the parameter in the segment
  */

@@ -5,9 +5,10 @@
  * @module
  */
 import type { Buffer } from "../device/buffer.ts";
+import { convertElements } from "../device/convert.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { type DType, float32 } from "../dtype.ts";
-import { InternalError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { openFlatShards } from "../tensor/write.ts";
 import { planChunks } from "./layout.ts";
@@ -36,7 +37,7 @@ interface PlannedSegment {
 export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], merged: readonly FsdpUnit[]): Opened {
   using opened = new DisposableStack();
   const { all } = unit.policy;
-  // Windows are opened by all ranks together. So an error of the user's functions on one rank must stop all ranks before that.
+  // Opening a window is collective. So an error of the user's functions on one rank must stop all ranks first.
   const segments = all.agree(`plan '${unit.name}'`, () => planSegments(unit, parameters)).map(({ list, options }) => {
     const segment = new FlatSegment(unit, list, options);
     opened.defer(() => segment.dispose());
@@ -57,8 +58,11 @@ function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonl
   const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
   const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
   const requiresGrad = flat.filter((parameter) => parameter.requiresGrad);
-  // Frozen parameters lie together by what they are kept in.
-  const frozen = Map.groupBy(flat.filter((parameter) => !parameter.requiresGrad), ({ frozenDtype }) => frozenDtype);
+  // Frozen parameters of the same dtype lie together.
+  const frozen = Map.groupBy(
+    flat.filter((parameter) => !parameter.requiresGrad),
+    ({ quantized, frozenDtype }) => quantized ?? frozenDtype,
+  );
   const dtypes = [...frozen.keys()].sort((a, b) => b.byteLength - a.byteLength || a.code - b.code);
   const lists = [
     { list: requiresGrad, dtype: float32 },
@@ -75,6 +79,12 @@ function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonl
 function cutOf({ policy }: FsdpUnit, parameter: Parameter): SegmentOptions {
   const extension = policy.gatherExtension(parameter);
   const dim = policy.shardPlacement(parameter) ?? (extension === undefined ? undefined : 0);
+  if (dim !== undefined && parameter.quantized !== undefined) {
+    throw new ArgumentError(
+      `Cannot shard '${parameter.fqn}' along a dim or by an extension: it is quantized to ${parameter.quantized.name}, in blocks that ` +
+        "lie flat; leave it out of shardPlacement and gatherExtension",
+    );
+  }
   return dim === undefined ? {} : { plan: planChunks(parameter, dim, policy.group.size), extension };
 }
 
@@ -91,9 +101,11 @@ function takeValues(segments: readonly FlatSegment[], others: readonly FlatSegme
   }
   using _writing = openFlatShards(new Set(owners.values()));
   for (const [parameter, segment] of owners) {
-    if (parameter.storage.kind === "plain") segment.take(parameter, parameter.ptr);
+    if (parameter.storage.kind === "plain") segment.take(parameter, parameter.ptr, parameter.storage.flatShard.dtype);
   }
-  for (const other of others) other.lendValues((parameter, values) => owners.get(parameter)?.take(parameter, values));
+  for (const other of others) {
+    other.lendValues((parameter, values) => owners.get(parameter)?.take(parameter, values, float32));
+  }
 }
 
 /** Full values of parameters, in new memory. */
@@ -115,7 +127,15 @@ export function takeOutValues(segments: readonly FlatSegment[]): TakenValues {
     segment.lendValues((parameter, ptr) => {
       const own = values.get(parameter);
       if (own === undefined) throw new InternalError(`no memory for '${parameter.fqn}'`);
-      segment.computeDevice.copy(own.ptr, ptr, own.byteLength);
+      const { numel: n, quantized } = parameter;
+      if (quantized === undefined) segment.computeDevice.copy(own.ptr, ptr, own.byteLength);
+      else {convertElements(segment.computeDevice, {
+          dstDtype: quantized,
+          srcDtype: float32,
+          n,
+          dst: own.ptr,
+          src: ptr,
+        });}
     }, () => {
       for (const { parameter } of present) values.set(parameter, owned.use(parameter.allocatePlain()));
     });

@@ -1,29 +1,37 @@
 /**
- * Values that a shard takes over from memory that has all of a parameter.
+ * Copies a rank's elements of a parameter from its full values into the shard.
  *
  * @module
  */
 import { Buffer } from "../device/buffer.ts";
+import { convertElements } from "../device/convert.ts";
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
-import { float32 } from "../dtype.ts";
+import type { DType } from "../dtype.ts";
+import { bytesOf } from "../quantized.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
 import type { ShardedStorage } from "./param.ts";
 import type { FlatSegment } from "./segment.ts";
 
-/** Copies this rank's elements of a parameter whose float32 values lie at `from`, on the compute device, to where they are kept. */
-export function copyOwned(segment: FlatSegment, { shard, localShard }: ShardedStorage, from: DevicePtr): void {
+/** Copies this rank's elements of a parameter whose values lie at `from`, on the compute device, to where they are kept. */
+export function copyOwned(
+  segment: FlatSegment,
+  { shard, localShard }: ShardedStorage,
+  from: DevicePtr,
+  fromDtype: DType,
+): void {
   const { name, dtype, device, computeDevice, param } = segment;
-  const width = dtype.byteLength;
   for (const { offset, length, local } of elementSlices(localShard)) {
-    const dst = devicePtr(param + (shard.offset + local) * width);
-    const wide = devicePtr(from + offset * float32.byteLength);
-    using cast = dtype === float32 ? undefined : Buffer.allocate(computeDevice, length * width, `${name} cast`);
+    const dst = devicePtr(param + (shard.offset + local) * dtype.byteLength);
+    const bytes = bytesOf(dtype, length);
+    const given = devicePtr(from + offset * fromDtype.byteLength);
+    using cast = dtype === fromDtype ? undefined : Buffer.allocate(computeDevice, bytes, `${name} cast`);
     if (cast !== undefined) {
-      computeDevice.kernels.cast({ dstDtype: dtype, srcDtype: float32, n: length, dst: cast.ptr, src: wide });
+      const conversion = { dstDtype: dtype, srcDtype: fromDtype, n: length };
+      convertElements(computeDevice, { ...conversion, dst: cast.ptr, src: given });
     }
-    const src = cast?.ptr ?? wide;
-    if (device === computeDevice) device.copy(dst, src, length * width);
-    else copyAcross({ device, ptr: dst }, { device: computeDevice, ptr: src }, length * width);
+    const src = cast?.ptr ?? given;
+    if (device === computeDevice) device.copy(dst, src, bytes);
+    else copyAcross({ device, ptr: dst }, { device: computeDevice, ptr: src }, bytes);
   }
 }

@@ -8,9 +8,11 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { normReducerOf } from "../parallel/norm.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import { type NormReducer, reduceOver } from "../tensor/norm_reducer.ts";
-import type { GradientReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { GradientReducer, ParameterStorage, Sharers } from "../tensor/parameter_storage.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { shardLayoutOf } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
 
@@ -19,17 +21,18 @@ export class ShardedStorage implements ParameterStorage {
   readonly kind = "sharded";
   readonly parameter: Parameter;
   readonly shard: ShardLayout;
-  /** The same elements as {@link shard}, of this rank's part of the global tensor: of what is gathered. */
+  /** The elements of {@link shard}, indexed within this rank's local tensor, which is gathered, instead of the global tensor. */
   readonly localShard: ShardLayout;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;
+  readonly sharers: Sharers | undefined;
   readonly flatShard: FlatSegment;
   /** First element of the parameter in the segment. */
   readonly #offset: number;
   #used = false;
   #hasValues = false;
   #isHidden = false;
-  /** The gradient of this rank's elements; from the end of the pass that reduced it until it is cleared. */
+  /** The gradient of this rank's elements. Set at the end of the pass that reduced it, unset by {@link clearGradient}. */
   #owned: Tensor | undefined;
 
   constructor(segment: FlatSegment, parameter: Parameter, offset: number, shard: ShardLayout, group: ProcessGroup) {
@@ -47,6 +50,10 @@ export class ShardedStorage implements ParameterStorage {
         segment.unit.joinPass();
       },
     });
+    this.sharers = group.size === 1 ? undefined : {
+      ranks: group,
+      layoutOf: (rank) => shardLayoutOf(segment.plan, offset, parameter.shape, rank),
+    };
     const own = normReducerOf(group);
     this.normReducer = reduceOver([own, ...parameter.placements.map(({ axis }) => axis.normReducer)]) ?? own;
   }
@@ -60,17 +67,17 @@ export class ShardedStorage implements ParameterStorage {
     return this.unit;
   }
 
-  /** A backward on this rank has reached the parameter since its gradient was cleared. */
+  /** True if a backward on this rank has reached the parameter since its gradient was cleared. */
   get used(): boolean {
     return this.#used;
   }
 
-  /** The gradient was reduced, and the end of a pass has not shown it yet. */
+  /** True if the gradient is reduced, and the end of a pass has not shown it yet. */
   get isHidden(): boolean {
     return this.#isHidden;
   }
 
-  /** The parameter uses memory of the segment's gradients. */
+  /** True if the parameter uses memory of the segment's gradients. */
   get holdsGradient(): boolean {
     return this.#owned !== undefined || this.hasUnreduced();
   }
@@ -105,7 +112,7 @@ export class ShardedStorage implements ParameterStorage {
     this.flatShard.releaseGradient(this);
   }
 
-  /** Completes the unsharded gradient for its reduction: adds up the pass, or writes zeros if no backward has contributed. */
+  /** Completes the unsharded gradient before its reduction: adds this pass's contributions, or writes zeros if there are none. */
   prepareReduction(): void {
     this.#isHidden = this.parameter.requiresGrad;
     this.sink.finish();

@@ -45,11 +45,14 @@ export interface ReduceScatterCall extends ReduceScatterOptions {
 
 /** Functions that move a unit's parameters and gradients in place of the library (PyTorch's `Comm`). */
 export interface CustomCollectives {
-  /** Gathers the shards of all ranks. Undefined: the library does. It must not unshard or reshard the unit. */
+  /** Gathers the shards of all ranks. Undefined: the library does. The function must not unshard or reshard the unit. */
   allGather: ((call: AllGatherCall) => Work) | undefined;
   /** Sums gradients into the ranks' shards. Undefined: the library does. */
   reduceScatter: ((call: ReduceScatterCall) => Work) | undefined;
-  /** Gets this rank's shard of the sums, flat float32, before it is added to earlier ones. With replicas, it is summed over these. */
+  /**
+   * Receives this rank's shard of the sums, [elements of the shard] in float32, before it is added to earlier sums. With replicas, it
+   * is already summed over them.
+   */
   allReduceHook: ((reduced: Tensor) => void) | undefined;
 }
 
@@ -84,7 +87,7 @@ export interface GatherExtension<Metadata = unknown> {
   /**
    * Makes the unsharded parameter of the gathered tensors.
    *
-   * @param outputs for each input the tensors of all ranks: [ranks, …its shape]
+   * @param outputs for each input, the tensors of all ranks as one: [ranks, …shape of the input]
    * @param out the unsharded parameter in `paramDtype`, to be written
    */
   postAllGather(outputs: readonly Tensor[], metadata: Metadata, out: Tensor): void;
@@ -110,8 +113,8 @@ export interface FullyShardOptions {
   /** Dtypes of the unit. */
   readonly precision?: MixedPrecision | undefined;
   /**
-   * The backward of a unit begins to gather the unit that comes next. CPU transports copy when they are called, so there it only
-   * costs memory of a second unit.
+   * True: the backward of a unit starts the gather of the unit that comes next. Transports of the CPU copy within the call, so there it
+   * only costs the memory of a second unit.
    *
    * @default false
    */

@@ -33,9 +33,9 @@ import type { FlatSegment } from "./segment.ts";
 interface SumTarget {
   /** This rank's shard of the sums, on the compute device. */
   readonly dst: Buffer;
-  /** `dst` holds earlier sums, to which these are added. */
+  /** True: `dst` holds earlier sums, and these are added to them. */
   readonly accumulate: boolean;
-  /** The factor on the sums; undefined: 1 */
+  /** The factor on the sums; undefined is 1. */
   readonly scale: DeviceScalar | undefined;
 }
 

@@ -3,8 +3,8 @@
  *
  * Note [Uses of a unit]: a use is one forward of a unit. It is open until the backward has reached it or its graph is dropped. A
  * module that is called twice before a backward has two uses, and the backward reaches both. Their gradients are added first and
- * reduced then, as in DDP, so that FSDP and DDP give the same bits: the unit is reduced when its last use is reached. A use of
- * another graph may stay open; the unit is reduced at the end of the pass then.
+ * reduced then, as in DDP, so that FSDP and DDP give the same bits: the unit is reduced when its last use is reached. If a use of
+ * another graph stays open, the unit is reduced at the end of the pass.
  *
  * Note [Unused parameters]: a reduction sums all parameters of a unit, so a parameter that no rank used has a sum of zeros. At the
  * end of the pass ranks exchange which parameters they used. A parameter that no rank used gets no gradient, and the optimizer skips
@@ -18,18 +18,18 @@ import { usedOnAnyRank } from "../parallel/used.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /** One forward of a unit. See Note [Uses of a unit]. */
-export class Use {
+export class UnitUse {
   readonly unit: FsdpUnit;
-  readonly #uses: Use[];
+  readonly #uses: UnitUse[];
 
   /** @param uses the open uses of the same root, in the order of the forward */
-  constructor(unit: FsdpUnit, uses: Use[]) {
+  constructor(unit: FsdpUnit, uses: UnitUse[]) {
     this.unit = unit;
     this.#uses = uses;
     uses.push(this);
   }
 
-  /** The unit whose forward ended before; a backward reaches it next. */
+  /** The unit whose forward ended just before this one's. A backward reaches it next. */
   get previous(): FsdpUnit | undefined {
     const place = this.#uses.indexOf(this);
     return place > 0 ? this.#uses[place - 1]?.unit : undefined;
@@ -75,18 +75,18 @@ export class ReductionInputs {
 export class FsdpRoot implements PassMember {
   /** All units of the root's tree, of which the root's is the first. */
   readonly units: readonly FsdpUnit[];
-  readonly #uses: Use[] = [];
+  readonly #uses: UnitUse[] = [];
 
   constructor(units: readonly FsdpUnit[]) {
     this.units = units;
   }
 
   /** The forward of a unit has ended: opens a use of it. */
-  openUse(unit: FsdpUnit): Use {
-    return new Use(unit, this.#uses);
+  openUse(unit: FsdpUnit): UnitUse {
+    return new UnitUse(unit, this.#uses);
   }
 
-  /** A use of the unit is open, so a backward may reach it. */
+  /** True if a use of the unit is open, so that a backward may still reach it. */
   isUsed(unit: FsdpUnit): boolean {
     return this.#uses.some((use) => use.unit === unit);
   }
@@ -101,7 +101,7 @@ export class FsdpRoot implements PassMember {
     for (const unit of this.units) unit.abandonRootForward();
   }
 
-  /** Reduces gradients that were not reduced, also those of earlier passes, shows them, and frees gathered parameters. */
+  /** Ends the pass: reduces gradients that are still unreduced, also of earlier passes, shows all gradients, and frees parameters. */
   endPass(): void {
     for (const unit of this.units.toReversed()) unit.reduceRest(); // the same order on every rank
     for (const unit of this.units) unit.releaseInputs();

@@ -8,14 +8,17 @@ import { at } from "../at.ts";
 import type { Phase } from "../comm/call.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
+import { convertElements } from "../device/convert.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
 import type { StatePool } from "../device/state_pool.ts";
 import { type DType, float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
+import { asQuantized } from "../quantized.ts";
 import { denseLayout, numelOf } from "../shape.ts";
-import type { FlatShard, Parameter } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { FlatShard } from "../tensor/parameter_storage.ts";
 import { copyChunks, GatheredParameters } from "./gathered.ts";
 import { SegmentGradients } from "./gradients.ts";
 import { planParts, type SegmentPlan, shardLayoutOf } from "./layout.ts";
@@ -25,15 +28,15 @@ import type { GatherExtension } from "./policy.ts";
 import { reduceSegment } from "./reduction.ts";
 import type { FsdpUnit } from "./unit.ts";
 
-/** Properties that set a segment apart from the others of its unit. */
+/** Options in which the segments of a unit differ. */
 export interface SegmentOptions {
-  /** Text that follows the unit's name in the segment's. @default none */
+  /** Text that is appended to the unit's name, to name the segment. @default none */
   readonly suffix?: string;
   /** Plan of a segment whose only parameter is cut along a dim. @default flat: the parameters follow each other */
   readonly plan?: SegmentPlan;
   /** Gathers the segment's only parameter in a form of its own. */
   readonly extension?: GatherExtension | undefined;
-  /** The dtype of the master values; narrower than float32 for frozen parameters only. @default float32 */
+  /** The dtype of the master values; narrower than float32, or quantized, for frozen parameters only. @default float32 */
   readonly dtype?: DType;
 }
 
@@ -64,8 +67,13 @@ export class FlatSegment implements FlatShard {
     const { group, paramDtype, reduceDtype } = unit.policy;
     this.unit = unit;
     this.computeDevice = first.device;
-    const narrowest = Math.min(dtype.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
-    this.plan = plan ?? planParts(parameters, group.size, narrowest);
+    const quantized = asQuantized(dtype);
+    const narrowest = Math.min(
+      paramDtype.byteLength,
+      reduceDtype.byteLength,
+      quantized === undefined ? dtype.byteLength : 1,
+    );
+    this.plan = plan ?? planParts(parameters, group.size, narrowest, quantized?.blockElements);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
     this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, dtype, extension);
     this.dtype = dtype;
@@ -85,7 +93,7 @@ export class FlatSegment implements FlatShard {
   /** Makes the parameters views of the unsharded buffer, and frees the memory that they had. */
   adopt(): void {
     const { unsharded: buffer } = this.#parameters;
-    const dtype = this.unit.policy.paramDtype;
+    const dtype = this.#parameters.computeDtype;
     for (const [i, storage] of this.storages.entries()) {
       const layout = denseLayout(storage.parameter.shape, at(this.plan.offsets, i, "offset of parameter"));
       buffer.retain();
@@ -93,11 +101,11 @@ export class FlatSegment implements FlatShard {
     }
   }
 
-  /** Copies this rank's elements of a parameter from its unsharded float32 values. Between {@link beginWrite} and {@link endWrite}. */
-  take(parameter: Parameter, from: DevicePtr): void {
+  /** Copies this rank's elements of a parameter from its unsharded values. Between {@link beginWrite} and {@link endWrite}. */
+  take(parameter: Parameter, from: DevicePtr, fromDtype: DType): void {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
-    copyOwned(this, storage, from);
+    copyOwned(this, storage, from, fromDtype);
     storage.materialize();
   }
 
@@ -152,7 +160,7 @@ export class FlatSegment implements FlatShard {
     else this.#parameters.reshardTo(ranks);
   }
 
-  /** Ops may write gradients to their places, as those are no narrower than what is computed in. */
+  /** True if ops may write gradients straight to the unsharded gradient: its dtype is at least as wide as the compute dtype. */
   get writesDirectly(): boolean {
     return this.unit.policy.reduceDtype.byteLength >= this.unit.policy.paramDtype.byteLength;
   }
@@ -164,7 +172,7 @@ export class FlatSegment implements FlatShard {
     reduceSegment(this, scale);
   }
 
-  /** Gradients were reduced, over replicas as well, and are not yet shown to their parameters. */
+  /** True if gradients are reduced, over replicas too, and no parameter's `grad` shows them yet. */
   get isReduced(): boolean {
     return !this.gradients.isPartial && this.storages.some(({ isHidden }) => isHidden);
   }
@@ -175,13 +183,16 @@ export class FlatSegment implements FlatShard {
     for (const storage of this.storages) storage.show(used.has(storage));
   }
 
-  /** The pass failed: clears all gradients, also those of earlier passes, as this pass may have been added to them. */
+  /** Clears all gradients after a failed pass. Gradients of earlier passes go too: the failed pass may be part of their sums. */
   abandonPass(): void {
     this.gradients.waitForReduction();
     for (const storage of this.storages) storage.clearGradient();
   }
 
-  /** A storage has cleared its gradient. Frees all gradients if it was the last; else writes zeros, to which the next sum is added. */
+  /**
+   * Called when a storage has cleared its gradient. Frees the segment's gradients if no parameter has one left; else writes zeros over
+   * this parameter's elements, since the next reduction adds to them.
+   */
   releaseGradient({ shard }: ShardedStorage): void {
     this.gradients.waitForReduction();
     if (this.storages.some((storage) => storage.holdsGradient)) this.gradients.zero(shard);
@@ -227,7 +238,8 @@ export class FlatSegment implements FlatShard {
       copyChunks(device, float32, chunks, { unsharded: dense.ptr, shards: values.ptr, world, to: "unsharded" });
     }
     if (dtype !== float32 && dense !== undefined) {
-      device.kernels.cast({ dstDtype: float32, srcDtype: dtype, n: world * length, dst: dense.ptr, src: values.ptr });
+      const cast = { dstDtype: float32, srcDtype: dtype, n: world * length };
+      convertElements(device, { ...cast, dst: dense.ptr, src: values.ptr });
     }
     for (const [i, storage] of this.storages.entries()) {
       if (!storage.hasValues()) continue;

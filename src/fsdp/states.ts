@@ -10,29 +10,32 @@ import { InternalError, UseAfterDisposeError } from "../errors.ts";
 
 /** The state of a segment's parameters. */
 export type UnshardState =
-  /** No memory but the window, which is there unless the shard is offloaded. `dispose` closes it. */
+  /** Only the window is open, and not even that if the shard is offloaded. `dispose` closes it. */
   | "unopened"
-  /** The shard: master weights and window. It stays in the states that follow as well, and only `dispose` frees it. */
+  /** The shard exists: master weights and window. It exists in the later states too, until `dispose` frees it. */
   | "sharded"
-  /** The unsharded buffer has memory, which the gather stream writes. Nobody reads or frees it until the gather was waited for. */
+  /** The unsharded buffer is allocated, and the gather stream writes it. It is read or freed only after a wait for the gather. */
   | "gathering"
   /** The compute stream may read the unsharded buffer. `reshard` frees it, on that stream, so after all that was enqueued there. */
   | "unsharded"
-  /** This rank keeps a part of the unsharded buffer, which has no memory. The next gather reads and frees the part, or `reshard` frees it. */
+  /**
+   * The unsharded buffer is freed, and this rank keeps a copy of its part of it. The next gather reads the part and frees it, or
+   * `reshard` frees it.
+   */
   | "sharded-post-forward"
   /** Nothing is left. */
   | "disposed";
 
 /** The state of a segment's unsharded gradient: `world` shards in the reduce dtype. */
 export type UnshardedGradientState =
-  /** It has no memory: before the first contribution of a backward, and from the time when its reduction is enqueued. */
+  /** It has no memory: no backward has contributed yet, or its reduction is enqueued and the root has taken it over. */
   | "none"
   /** Backward passes add to it on the compute stream. The reduction takes it over, or `clearGradient` of the last parameter frees it. */
   | "accumulating";
 
 /** The state of a segment's reduced gradient: this rank's shard of the sums over ranks, in float32. */
 export type ReducedGradientState =
-  /** It has no memory: nothing was reduced since gradients were cleared. */
+  /** It has no memory: nothing was reduced since `clearGradient`. */
   | "none"
   /**
    * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads it, and then frees it or, if
@@ -40,7 +43,7 @@ export type ReducedGradientState =
    * failed pass and `resetIterState`. A sharded gradient of earlier reductions may be there beside it.
    */
   | "partial"
-  /** The reduce stream writes the sharded gradient. Nobody reads or frees it until the reduction was waited for. */
+  /** The reduce stream writes the sharded gradient. It is read or freed only after a wait for the reduction. */
   | "reducing"
   /** The compute stream may read the sharded gradient. `clearGradient` of the last parameter frees it. */
   | "reduced";
@@ -58,7 +61,7 @@ export interface StateMachine<State extends string, Move extends string> {
   readonly name: string;
   /** The state that it begins in. */
   readonly first: State;
-  /** Of each move, the states that it may begin in, each with the state that it ends in. */
+  /** For each move, the states in which it is allowed, each with the state that follows. */
   readonly moves: Readonly<Record<Move, Readonly<Partial<Record<State, State>>>>>;
 }
 
@@ -127,11 +130,11 @@ export class MemoryState<State extends string, Move extends string> {
   }
 
   /**
-   * Refuses a move that the present state has not, before anything is done for it.
+   * Checks that the present state allows a move, before the caller allocates or frees anything for it.
    *
    * @returns the state that the move leads to
    * @throws {UseAfterDisposeError} if the memory is gone for good
-   * @throws {InternalError} naming the segment, its state, the move and the states that it may begin in
+   * @throws {InternalError} naming the segment, its state, the move and the states that allow it
    */
   require(move: Move): State {
     const { name: kind, moves } = this.#kind;

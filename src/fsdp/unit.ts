@@ -15,13 +15,14 @@ import type { Buffer } from "../device/buffer.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
-import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { GradientReducer } from "../tensor/parameter_storage.ts";
 import type { Span } from "../runtime/trace.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
 import { unwind } from "../unwind.ts";
 import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
 import { allReducePartial } from "./reduction.ts";
-import { FsdpRoot, ReductionInputs, type Use } from "./root.ts";
+import { FsdpRoot, ReductionInputs, type UnitUse } from "./root.ts";
 import { openSegments, takeOutValues } from "./opening.ts";
 import type { FlatSegment } from "./segment.ts";
 
@@ -42,9 +43,9 @@ export class FsdpUnit implements GradientReducer {
    * @internal
    */
   readonly segments: readonly FlatSegment[] = [];
-  /** Frees the parameters when a backward has left the unit. */
+  /** True: the parameters are freed when a backward has left the unit. */
   reshardAfterBackward = true;
-  /** Gathers the parameters for a backward. An embedding needs no values in its backward, so it may do without. */
+  /** True: a backward gathers the parameters. An embedding needs no values in its backward, so it may be false there. */
   unshardInBackward = true;
   /** Reduces gradients in the next backward. If false, they add up on each rank. */
   requiresGradientSync = true;
@@ -52,9 +53,9 @@ export class FsdpUnit implements GradientReducer {
   requiresAllReduce = true;
   /** Shows reduced gradients at the end of a pass. If false, a later pass does. */
   isLastBackward = true;
-  /** Functions of the user in place of collectives; where one is undefined, the library's is used. */
+  /** The user's functions in place of the library's collectives; an undefined one leaves the library's. */
   readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
-  /** The largest number of unsharded gradients that are in reduction at a time. The largest among the units of a root counts. */
+  /** The largest number of unsharded gradients in reduction at a time. Of the units of a root, the largest number counts. */
   maxReduceScatterInputs = 1;
   /**
    * Unsharded gradients in reduction, if this unit is a root.
@@ -82,14 +83,14 @@ export class FsdpUnit implements GradientReducer {
   #gradientDivideFactor: number;
   /** The inverse of the divide factor: reductions multiply sums by it. Undefined where the unit has no parameters. */
   readonly #gradientScale: DeviceScalar | undefined;
-  /** The pass under way has reached the unit and has not left it yet. */
+  /** True while the backward is in the unit: it has reached it and not left it. */
   #inBackward = false;
   /** The modules that have not been called yet in the forward under way; empty without a forward. */
   readonly #pendingModules = new Set<Module>();
-  /** The parameters were gathered for the forward under way, by it or by a prefetch. If it fails, it frees them. */
+  /** True if the parameters were gathered for the present forward, by the forward itself or by a prefetch. If it throws, it frees them. */
   #gathersForward = false;
   #isDisposed = false;
-  /** The forward of another unit has gathered the parameters, and this unit's forward has not begun. */
+  /** True if an earlier unit's forward has prefetched the parameters, and this unit's forward has not begun. */
   #isPrefetched = false;
   /** Spans of the forward and of the backward under way, in a trace. */
   readonly #spans: { forward?: Span | undefined; backward?: Span | undefined } = {};
@@ -160,18 +161,18 @@ export class FsdpUnit implements GradientReducer {
     if (this.#gradientScale !== undefined) this.#gradientScale.value = 1 / factor;
   }
 
-  /** The parameters are gathered, or a gather is under way. */
+  /** True if the parameters are gathered, or a gather is under way. */
   get unsharded(): boolean {
     return this.#gatheredFor !== undefined;
   }
 
   /** Begins a span of the unit on the trace's compute track; undefined without a trace. */
   #span(cat: "unit" | "wait", what: string): Span | undefined {
-    const trace = this.segments[0]?.computeDevice.trace;
+    const trace = this.segments[0]?.computeDevice.traits.trace;
     return trace?.begin("compute", cat, `${what} ${this.name}`, { unit: this.name });
   }
 
-  /** Begins to gather the parameters, unless they are gathered. They may be used after {@link waitForGather}. */
+  /** Starts the gather of the parameters, unless they are gathered. They may be read after {@link waitForGather}. */
   unshard(phase: Phase): void {
     if (phase !== "backward" || this.unshardInBackward) this.#gather(phase);
   }
@@ -229,14 +230,17 @@ export class FsdpUnit implements GradientReducer {
     this.#isPrefetched = true;
   }
 
-  /** The forward of a module has failed. If the unit is a root, the forwards of all units below have failed, too. */
+  /**
+   * Cleans up after a module's forward has thrown: frees parameters that were gathered for it. For a root, cleans up all units below
+   * too.
+   */
   abandonForward(): void {
     this.#dropForward();
     if (this.#gathersForward) this.reshard();
     if (this.root?.units[0] === this) this.root.abandonForward();
   }
 
-  /** The root's forward has failed: frees parameters that were gathered for a forward, as their forward may not come. */
+  /** Cleans up after the root's forward has thrown: frees parameters that were gathered for a forward, since it may never come. */
   abandonRootForward(): void {
     this.#dropForward();
     if (this.#gatheredFor === undefined || this.#gatheredFor === "forward") this.reshard();
@@ -248,7 +252,7 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.forward?.end();
   }
 
-  /** A backward pass computes the forward of a module again: see Note [Recomputed forwards]. */
+  /** Called when a backward pass recomputes the forward of a module: see Note [Recomputed forwards]. */
   recomputeForward(): void {
     this.joinPass();
     this.#need(() => this.#gather("backward"));
@@ -290,11 +294,11 @@ export class FsdpUnit implements GradientReducer {
   }
 
   /**
-   * The backward reaches a use of the unit: gathers its parameters, and begins to gather those of the units that come next.
+   * Called when the backward reaches a use of the unit. Gathers its parameters, and starts the gathers of the units that come next.
    *
    * @internal
    */
-  preBackward(use: Use): void {
+  preBackward(use: UnitUse): void {
     this.joinPass();
     if (!this.#inBackward) this.#spans.backward = this.#span("unit", "backward");
     this.#inBackward = true;
@@ -305,7 +309,10 @@ export class FsdpUnit implements GradientReducer {
     for (const next of this.backwardPrefetch ?? byPolicy) if (!next.#isDisposed) next.unshard("backward");
   }
 
-  /** The backward has left a use of the unit: reduces the gradients, unless a use is still open, and frees the parameters. */
+  /**
+   * Called when the backward has left a use of the unit. Reduces the gradients, unless another use is still open, and frees the
+   * parameters.
+   */
   postBackward(): void {
     if (!this.#inBackward) return;
     this.#inBackward = false;
@@ -322,7 +329,7 @@ export class FsdpUnit implements GradientReducer {
     if (this.reshardAfterBackward) this.reshard();
   }
 
-  /** The pass has ended: reduces gradients that were not reduced, also those of earlier passes. */
+  /** Called at the end of the pass. Reduces gradients that are still unreduced, also those of earlier passes. */
   reduceRest(): void {
     if (this.#inBackward || this.segments.some(({ gradients }) => gradients.isAccumulating)) this.#reduceGradients();
     this.#inBackward = false;
@@ -331,7 +338,7 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.backward?.end();
   }
 
-  /** Takes over an unsharded gradient whose reduction is enqueued on this stream: see Note [Reductions]. */
+  /** Hands an unsharded gradient, whose reduction is enqueued on this stream, to the root, which frees it: see Note [Reductions]. */
   holdInput(input: Buffer): void {
     (this.root?.units[0] ?? this).reductionInputs.hold(input);
   }
@@ -341,7 +348,7 @@ export class FsdpUnit implements GradientReducer {
     this.reductionInputs.release();
   }
 
-  /** The pass failed: clears gradients, and frees gathered parameters. */
+  /** Called when the pass has failed. Clears gradients, and frees gathered parameters. */
   abandonPass(): void {
     this.#inBackward = false;
     this.#dropForward();
@@ -353,7 +360,7 @@ export class FsdpUnit implements GradientReducer {
     ]);
   }
 
-  /** Frees everything. Collective. Units that would have prefetched this unit leave it alone from now on. */
+  /** Frees everything. Collective. Later prefetches of this unit do nothing. */
   dispose(): void {
     this.#isDisposed = true;
     this.reshard();

@@ -13,7 +13,7 @@ import type { LaunchPlan } from "./plan.ts";
 /** Environment variables by name. */
 export type Variables = Readonly<Record<string, string | undefined>>;
 
-export interface Command {
+export interface RankCommand {
   readonly program: string;
   readonly args: readonly string[];
 }
@@ -25,7 +25,7 @@ export interface Command {
  * @param variables searched for another runtime than the launcher's own
  * @throws {UnsupportedError} if the requested runtime is not found
  */
-export function rankCommand(plan: LaunchPlan, script: string, variables: Variables): Command {
+export function rankCommand(plan: LaunchPlan, script: string, variables: Variables): RankCommand {
   const own = runtime().name;
   const wanted = plan.runtime === "auto" ? own : plan.runtime;
   if (wanted === "node") throw new UnsupportedError("Cannot run ranks on Node: expected Bun or Deno");

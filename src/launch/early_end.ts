@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { failureText } from "../runtime/control_line.ts";
 import { unstyled } from "../runtime/terminal.ts";
 import { shown } from "../words.ts";
-import type { Command, Variables } from "./command.ts";
+import type { RankCommand, Variables } from "./command.ts";
 import type { RankFailure } from "./failures.ts";
 
 /** Path or URL of that process's program. */
@@ -33,7 +33,7 @@ const [FAILED_MS, ORDERLY_END_MS] = [2000, 1000];
 
 /** The process in the place of the first rank that ended. If that rank had joined, all had, and the process tells none. */
 export class StandIn implements Disposable {
-  readonly #commandOf: (reason: string) => Command;
+  readonly #commandOf: (reason: string) => RankCommand;
   readonly #variablesOf: (rank: number) => Variables | undefined;
   readonly #numHosts: number;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -47,7 +47,7 @@ export class StandIn implements Disposable {
    */
   constructor(
     numHosts: number,
-    commandOf: (reason: string) => Command,
+    commandOf: (reason: string) => RankCommand,
     variablesOf: (rank: number) => Variables | undefined,
   ) {
     this.#numHosts = numHosts;

@@ -16,22 +16,22 @@
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
-import type { Command, Variables } from "./command.ts";
+import type { RankCommand, Variables } from "./command.ts";
 import type { RankEnd } from "./early_end.ts";
 import { LineReader } from "./lines.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
 import { exitCodeOf, ignoreFileSizeSignal, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 import { orderFailures, type RankFailure, rankList } from "./failures.ts";
-import { type StatusTerminal, type StreamName, styled } from "../runtime/terminal.ts";
+import { type OutputName, type StatusTerminal, styled } from "../runtime/terminal.ts";
 
 export interface RankStart {
   /** World rank, which is shown. */
   readonly rank: number;
-  readonly command: Command;
+  readonly command: RankCommand;
   readonly variables: Variables;
-  readonly shown: Readonly<Record<StreamName, boolean>>;
+  readonly shown: Readonly<Record<OutputName, boolean>>;
   /** For each stream, takes its bytes if it is kept in a file. */
-  readonly keep: Readonly<Record<StreamName, ((bytes: Uint8Array) => void) | undefined>>;
+  readonly keep: Readonly<Record<OutputName, ((bytes: Uint8Array) => void) | undefined>>;
 }
 
 /** Times that ranks have to stop, in milliseconds. */
@@ -192,9 +192,9 @@ class Supervisor {
   }
 
   #passOn(
-    source: ChildProcess[StreamName],
+    source: ChildProcess[OutputName],
     rank: number,
-    stream: StreamName,
+    stream: OutputName,
     shown: boolean,
     keep: RankStart["keep"],
     lastLines: string[],

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { ParallelizePlan } from "../axes/parallelize.ts";
 import type { Companions } from "../checkpoint/format/companions.ts";
 import type { LoadHfOptions } from "../checkpoint/hugging_face/load.ts";
 import type { SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
@@ -24,6 +25,8 @@ export interface CausalLmInputs extends LayerContext {
   readonly labels?: Tensor | undefined;
   /** Returns the scores of the last n positions only; 0 is all. @default 0 */
   readonly logitsToKeep?: number | undefined;
+  /** With labels: returns the loss and the likeliest id of each token, without gradients, in place of the loss. @default false */
+  readonly perToken?: boolean | undefined;
 }
 
 /** Source and destination of a model's weights. */
@@ -58,7 +61,7 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   readonly classNames: ReadonlyMap<unknown, string>;
   /** Set by `openModel`. */
   files: ModelFiles | undefined;
-  /** Small files that each save writes beside the weights: those of the folder of `openModel`. */
+  /** Small files that each save writes beside the weights, from the folder of `openModel`. */
   companions: Companions | undefined;
   /** Keys that saved configs have otherwise than `hfConfig`, e.g. the end of text of another tokenizer. */
   configChanges: Readonly<Record<string, unknown>> | undefined;
@@ -145,6 +148,14 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   /** True if the loss counts all tokens, as a loss that balances routers does, so that an attention mask must mark padding. */
   get countsPadding(): boolean {
     return false;
+  }
+
+  /**
+   * How tensor parallelism cuts the model, by names and styles; some names may fit none of its layers. Undefined where the family cannot
+   * be cut yet.
+   */
+  get tensorPlan(): ParallelizePlan | undefined {
+    return undefined;
   }
 
   /** Names in files of the family that are read, and not written. */

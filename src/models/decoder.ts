@@ -3,8 +3,10 @@
  *
  * @module
  */
+import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { at } from "../at.ts";
 import { noGrad } from "../autograd/mode.ts";
+import type { ParallelizePlan } from "../axes/parallelize.ts";
 import type { OtherFiles } from "../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
@@ -28,10 +30,12 @@ import type { Block } from "../nn/pre_norm_block.ts";
 import { type Names, RenamedModule } from "../nn/renamed.ts";
 import { loadBalancingLoss, Router } from "../nn/router.ts";
 import { sameShape } from "../shape.ts";
+import { scalar } from "../tensor/host.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { CausalLm, type CausalLmInputs, type ModelParts } from "./causal_lm.ts";
 import type { DecoderConfig } from "./decoder_config.ts";
 import type { RouterBalance } from "./mixture_config.ts";
+import type { FamilyTensorPlan } from "./tensor_plans.ts";
 
 /** Hugging Face's names of the classes of a family's modules. */
 export interface HfClasses {
@@ -41,6 +45,8 @@ export interface HfClasses {
   readonly block?: string;
   /** Class of the whole model. @default the prefix with `ForCausalLM` */
   readonly whole?: string;
+  /** Class of the body. @default the prefix with `Model` */
+  readonly body?: string;
   /** Class of mixtures of experts. @default the prefix with `SparseMoeBlock` */
   readonly mixture?: string;
 }
@@ -53,6 +59,13 @@ interface BodyOutput {
   readonly routerLogits: readonly Tensor[];
 }
 
+/** Factor on the token embedding. */
+export interface EmbedScale {
+  readonly factor: number;
+  /** True if the factor is rounded to the embedding's dtype before the product; else the product is rounded once. */
+  readonly isRounded: boolean;
+}
+
 /** The parts that differ from family to family. */
 export interface DecoderParts {
   readonly hfClasses: HfClasses;
@@ -62,6 +75,8 @@ export interface DecoderParts {
   readonly norm: Layer;
   /** After the lookup. @default nothing */
   readonly embedNorm?: Layer;
+  /** Factor on the token embedding. @default 1 */
+  readonly embedScale?: EmbedScale;
   /** Position embedding, added to the token embedding. @default none */
   readonly embedPositions?: Embedding;
   /** Dropout probability of the blocks' input in training. @default 0 */
@@ -72,11 +87,23 @@ export interface DecoderParts {
   readonly balance?: RouterBalance | undefined;
   /** True if the head has a bias. @default false */
   readonly headBias?: boolean;
+  /** How tensor parallelism cuts the blocks. @default it does not cut the family yet */
+  readonly tensorPlan?: FamilyTensorPlan;
+  /** Divisor of the scores. @default 1 */
+  readonly logitsScaling?: number;
+  /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
+  readonly logitsSoftcap?: number | undefined;
   /** Names in others' files. @default the names written here */
   readonly otherFiles?: Omit<OtherFiles, "bodyPrefix">;
   /** Names of fields: of the body, and of the model. */
   readonly names?: { readonly body?: Names; readonly whole?: Names };
 }
+
+/** Names of the inputs of a model. */
+const INPUTS: KnownKeys<CausalLmInputs> = {
+  ...{ inputIds: true, labels: true, logitsToKeep: true, random: true, attentionMask: true, positionIds: true },
+  ...{ documentStarts: true, pastKeyValues: true, selectedKeys: true, perToken: true },
+};
 
 /** Embedding, blocks, final norm: `model.` in most checkpoints. */
 class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
@@ -86,6 +113,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   readonly embedDropout: Dropout | undefined;
   readonly layers: readonly Block[];
   readonly norm: Layer;
+  readonly #embedScale: EmbedScale | undefined;
   readonly #maxPositions: number;
   readonly #positions: PositionNumbers;
 
@@ -99,6 +127,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     this.embedDropout = dropoutOf(parts.embedDropout);
     this.layers = parts.layers;
     this.norm = parts.norm;
+    this.#embedScale = parts.embedScale;
     this.#maxPositions = maxPositions;
     this.#positions = new PositionNumbers(device, maxPositions);
   }
@@ -125,7 +154,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     const positionIds = inputs.positionIds ??
       (documentStarts === undefined ? undefined : this.#positionsWithin(documentStarts, seq));
     let context: LayerContext = { attentionMask, positionIds, documentStarts, pastKeyValues, random };
-    let hidden = this.embedTokens.call(inputIds);
+    let hidden = scaledEmbedding(this.embedTokens.call(inputIds), this.#embedScale);
     if (this.embedPositions !== undefined) {
       const positions = positionIds ?? this.#positions.of(past, seq);
       hidden = hidden.add(this.embedPositions.call(positions));
@@ -147,11 +176,24 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     return { hidden: this.norm.call(hidden), routerLogits };
   }
 
+  /** The name of the blocks below the body. */
+  get blocksName(): string {
+    return this.nameOf("layers");
+  }
+
   /** Positions that count from 0 in each document. */
   #positionsWithin(documentStarts: Tensor, seq: number): Tensor {
     // Floats hold these integers, as rows have fewer than 2^24 tokens.
     return noGrad(() => this.#positions.of(0, seq).to(float32).sub(documentStarts.to(float32)).to(int32));
   }
+}
+
+/** The embedding times its factor. */
+function scaledEmbedding(embedded: Tensor, scale: EmbedScale | undefined): Tensor {
+  if (scale === undefined) return embedded;
+  if (!scale.isRounded) return embedded.mul(scale.factor);
+  using factor = scalar(embedded, scale.factor, "mul");
+  return embedded.mul(factor);
 }
 
 /** Refuses beginnings of documents that are not a number for each token, or that come with a cache. */
@@ -176,6 +218,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
   readonly #names: Names;
   readonly #balance: RouterBalance | undefined;
   readonly #otherFiles: DecoderParts["otherFiles"];
+  readonly #tensorPlan: FamilyTensorPlan | undefined;
 
   /** Makes embedding and head, without memory, and names the tree. */
   constructor(
@@ -192,11 +235,13 @@ export abstract class DecoderForCausalLm extends CausalLm {
     this.#names = parts.names?.whole ?? {};
     this.#balance = parts.balance;
     this.#otherFiles = parts.otherFiles;
+    this.#tensorPlan = parts.tensorPlan;
     this.model = new DecoderBody(device, config, parts);
     this.headTransform = parts.headTransform;
     const { weight } = this.model.embedTokens;
-    const bias = parts.headBias ?? false;
-    this.lmHead = new LanguageModelHead(device, hiddenSize, vocabSize, tied ? weight : init, { bias });
+    const { headBias: bias = false, logitsScaling = 1, logitsSoftcap: softcap } = parts;
+    const head = { bias, logitsScaling, softcap };
+    this.lmHead = new LanguageModelHead(device, hiddenSize, vocabSize, tied ? weight : init, head);
     this.nameTree();
     if (tied) tiedNames.set(`${this.nameOf("lmHead")}.weight`, weight.fqn);
   }
@@ -221,11 +266,25 @@ export abstract class DecoderForCausalLm extends CausalLm {
     };
   }
 
+  override get tensorPlan(): ParallelizePlan | undefined {
+    if (this.#tensorPlan === undefined) return undefined;
+    const { blocks, cutsEmbedding = false } = this.#tensorPlan;
+    const [{ fqn: embedding = "" }, { fqn: head = "" }] = [this.model.embedTokens, this.lmHead];
+    const prefix = `${this.nameOf("model")}.${this.model.blocksName}.*`;
+    const plan = Object.entries(blocks).map(([name, style]) => [`${prefix}.${name}`, style] as const);
+    return {
+      ...cutsEmbedding ? { [embedding]: "embedding_rowwise" } : {},
+      ...Object.fromEntries(plan),
+      [head]: "colwise_gather_output",
+    };
+  }
+
   forward(inputs: CausalLmInputs): HeadOutput {
+    requireKnownKeys("call a model", inputs, INPUTS);
     const { hidden, routerLogits } = this.model.call(inputs);
     const transformed = this.headTransform === undefined ? hidden : this.headTransform.call(hidden, inputs);
-    const output = this.lmHead.call(transformed, inputs.labels, inputs.logitsToKeep);
-    if (this.#balance === undefined || routerLogits.length === 0) return output;
+    const output = this.lmHead.call(transformed, inputs.labels, inputs.logitsToKeep, inputs.perToken);
+    if (this.#balance === undefined || routerLogits.length === 0 || output.perToken !== undefined) return output;
     return balanced(output, routerLogits, inputs, this.#balance);
   }
 
@@ -250,7 +309,7 @@ function balanced(
 }
 
 /** Hugging Face's names of the classes of a decoder's modules. */
-function classNamesOf({ hfClasses: { prefix, block, mixture }, layers }: DecoderParts): Map<unknown, string> {
+function classNamesOf({ hfClasses: { prefix, block, body, mixture }, layers }: DecoderParts): Map<unknown, string> {
   return new Map<unknown, string>([
     [Embedding, "Embedding"],
     [Dropout, "Dropout"],
@@ -267,7 +326,7 @@ function classNamesOf({ hfClasses: { prefix, block, mixture }, layers }: Decoder
     [MixtureOfExperts, mixture ?? `${prefix}SparseMoeBlock`],
     [Router, `${prefix}TopKRouter`],
     [Experts, `${prefix}Experts`],
-    [DecoderBody, `${prefix}Model`],
+    [DecoderBody, body ?? `${prefix}Model`],
     ...layers.map(({ constructor }) => [constructor, block ?? `${prefix}DecoderLayer`] as const),
   ]);
 }

@@ -164,6 +164,13 @@ export const REFUSED_KEYS: Readonly<Record<string, unknown>> = {
   quantization_config: undefined,
 };
 
+/** What to do about some of them. */
+const REMEDIES: Readonly<Record<string, string>> = {
+  quantization_config:
+    "take the model's folder whose weights are not quantized; 'loadIn4bit' and 'loadIn8bit' quantize them as " +
+    "they are read",
+};
+
 /**
  * Refuses what no family implements.
  *
@@ -173,7 +180,7 @@ export function refuseUnimplemented(hfConfig: Readonly<Record<string, unknown>>)
   for (const [key, harmless] of Object.entries(REFUSED_KEYS)) {
     const value = hfConfig[key];
     if (value == null || value === harmless) continue;
-    const remedy = harmless === undefined ? "leave it out" : `set it to ${harmless}`;
+    const remedy = REMEDIES[key] ?? (harmless === undefined ? "leave it out" : `set it to ${harmless}`);
     throw new UnsupportedError(`Cannot use ${key} ${JSON.stringify(value)}: it is not implemented, ${remedy}`);
   }
 }

@@ -17,6 +17,7 @@ import { RotaryTables } from "../nn/rotary.ts";
 import { blocksOf, type DecoderParts } from "./decoder.ts";
 import { size } from "./decoder_config.ts";
 import type { LatentConfig } from "./latent_config.ts";
+import { EXPERTS_PLAN, gatedPlan, LATENT_PLAN } from "./tensor_plans.ts";
 
 /** The resolved configuration of a GLM model with latent attention. */
 export interface GlmConfig extends LatentConfig {
@@ -70,7 +71,7 @@ export function resolveGlm(raw: RawGlm, latent: LatentConfig, firstSparse: numbe
 }
 
 /** The blocks, and the norm behind them: latent attention, and mixtures whose experts are chosen by sigmoids and a bias. */
-export function glmParts(device: Device, config: GlmConfig): Pick<DecoderParts, "layers" | "norm"> {
+export function glmParts(device: Device, config: GlmConfig): Pick<DecoderParts, "layers" | "norm" | "tensorPlan"> {
   const norm = (): RMSNorm => new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
   const rotary = new RotaryTables(device, config.rope);
   const attention = (layer: number): LatentAttentionOptions => {
@@ -88,5 +89,6 @@ export function glmParts(device: Device, config: GlmConfig): Pick<DecoderParts, 
         postAttentionLayernorm: norm(),
       })),
     norm: norm(),
+    tensorPlan: { blocks: { ...LATENT_PLAN, ...EXPERTS_PLAN, ...gatedPlan("mlp.shared_experts"), ...gatedPlan() } },
   };
 }

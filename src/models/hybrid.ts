@@ -35,7 +35,7 @@ export interface HybridConfig extends DecoderConfig {
   readonly linear: GatedDeltaNetOptions;
 }
 
-/** Keys beside those of all decoders, to be spread into a schema, which may override them. */
+/** Keys in addition to the common keys of decoders, to be spread into a schema, which may override them. */
 export const HYBRID_KEYS: {
   readonly head_dim: z.ZodDefault<z.ZodOptional<z.ZodNullable<z.ZodInt>>>;
   readonly hidden_act: z.ZodDefault<z.ZodString>;

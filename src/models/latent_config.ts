@@ -35,7 +35,7 @@ export interface LatentConfig extends DecoderConfig, MixtureConfig {
   readonly attention: Omit<LatentAttentionOptions, "rotary">;
 }
 
-/** Keys beside those of all decoders, to be spread into a schema, which may override them. */
+/** Keys in addition to the common keys of decoders, to be spread into a schema, which may override them. */
 export const LATENT_KEYS: {
   readonly hidden_act: z.ZodDefault<z.ZodString>;
   readonly attention_bias: z.ZodDefault<z.ZodBoolean>;

@@ -43,7 +43,8 @@ export function parseRawConfig<Schema extends z.ZodObject>(schema: Schema, hfCon
 function mistypedKeys(hfConfig: RawConfig, known: readonly string[]): ReadonlyMap<string, string> {
   const absent = known.filter((key) => hfConfig[key] === undefined);
   return new Map(
-    Object.keys(hfConfig).filter((key) => !known.includes(key)).flatMap((key) => {
+    // Keys of transformers' own, like _name_or_path, begin with '_'.
+    Object.keys(hfConfig).filter((key) => !known.includes(key) && !key.startsWith("_")).flatMap((key) => {
       const meant = nearestName(key, absent, MOST_TYPOS);
       return meant === undefined ? [] : [[key, meant] as const];
     }),

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import { recordRegion } from "../autograd/recompute.ts";
 import { ArgumentError } from "../errors.ts";
@@ -69,8 +70,10 @@ export interface ActivationCheckpointingOptions {
  */
 export function applyActivationCheckpointing(
   modules: Module | readonly Module[],
-  { every = 1, saveOps = [] }: ActivationCheckpointingOptions = {},
+  options: ActivationCheckpointingOptions = {},
 ): HookHandle {
+  requireKnownKeys("checkpoint activations", options, { every: true, saveOps: true });
+  const { every = 1, saveOps = [] } = options;
   if (!Number.isSafeInteger(every) || every < 1) {
     throw new ArgumentError(`Cannot checkpoint every ${every} modules: give a positive integer`);
   }

@@ -13,7 +13,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { CacheSlot, type GenerationCache, KeyValues } from "./cache.ts";
 import { attentionDropout, type RandomContext } from "./dropout.ts";
 import { attention, rope } from "./functional.ts";
-import { Linear } from "./linear.ts";
+import { Linear, type LinearOptions } from "./linear.ts";
 import type { Layer } from "./module.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
 import type { RotaryTables } from "./rotary.ts";
@@ -65,6 +65,8 @@ export interface SelfAttentionOptions {
   readonly qkNorm?: { readonly over: "head" | "projection"; readonly make: (width: number) => Layer };
   /** Turns queries and keys. @default they know no positions */
   readonly rotary?: RotaryTables;
+  /** True if neighbouring elements of a head are turned as pairs, else each of its first half with one of its second. @default false */
+  readonly interleaved?: boolean;
   /** Tokens that each one sees, itself included. @default all before it */
   readonly window?: number | undefined;
   /** True if each head has a sink, a parameter that takes its part of the attention. @default false */
@@ -73,6 +75,8 @@ export interface SelfAttentionOptions {
   readonly attentionDropout?: number;
   /** Factor on q·k. @default 1 / √headDim */
   readonly scale?: number;
+  /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
+  readonly softcap?: number | undefined;
   /** Names of the fields. */
   readonly names?: Names;
 }
@@ -98,12 +102,15 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const { hiddenSize, numHeads, numKvHeads, headDim, init, outInit = init, fused = false, qkNorm } = options;
     const { qkvBias = false, outBias = false, layout = "outIn", gated = false } = options;
     const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
-    const projection = (width: number): Linear =>
-      new Linear(device, hiddenSize, width, { bias: qkvBias, init, layout });
+    const projection = (width: number, packs: LinearOptions["packs"] = 1): Linear =>
+      new Linear(device, hiddenSize, width, { bias: qkvBias, init, layout, packs });
     if (fused) {
-      const all = this.qkvProj = projection(widths[0] + widths[1] + widths[2]);
+      const packs = numHeads === numKvHeads ? 3 : "unequal";
+      const all = this.qkvProj = projection(widths[0] + widths[1] + widths[2], packs);
       this.#project = (x, context) => {
-        const parts = all.call(x, context).split(widths, -1);
+        const joined = all.call(x, context);
+        // A part of the heads is as wide as the others only where there are as many of keys as of queries.
+        const parts = packs === 3 ? joined.chunk(3, -1) : joined.split(widths, -1);
         return [at(parts, 0, "part"), at(parts, 1, "part"), at(parts, 2, "part")];
       };
     } else {
@@ -120,7 +127,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): Tensor {
-    const { headDim, window, scale = 1 / Math.sqrt(headDim) } = this.#options;
+    const { headDim, window, softcap, scale = 1 / Math.sqrt(headDim) } = this.#options;
     const { attentionMask, pastKeyValues, documentStarts } = context;
     const [projected, k, v] = this.#project(x, context);
     const [q, gate] = this.#ungated(projected);
@@ -131,7 +138,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
     // Of projections that are cut over an axis each rank has some heads.
     const [heads, kvHeads] = [at(q.shape, 2, "dim") / headDim, at(k.shape, 2, "dim") / headDim];
-    const attrs = { heads, kvHeads, causal: true, scale, window, dropout };
+    const attrs = { heads, kvHeads, causal: true, scale, softcap, window, dropout };
     const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks, documentStarts);
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()), context);
   }
@@ -159,10 +166,10 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
 
   /** Turns heads by the positions of this call's tokens. */
   #turner({ shape }: Tensor, context: LayerContext): (x: Tensor) => Tensor {
-    const { rotary, headDim } = this.#options;
+    const { rotary, headDim, interleaved = false } = this.#options;
     if (rotary === undefined) return (x) => x;
     const [, seq] = threeSizes("attention", shape);
     const [cos, sin] = rotary.of(seq, context);
-    return (x) => rope(x, cos, sin, headDim, context.positionIds);
+    return (x) => rope(x, cos, sin, headDim, context.positionIds, { interleaved });
   }
 }

@@ -140,7 +140,7 @@ export class KeyValues implements Disposable {
    *
    * @param keys [batch, seq, width]
    * @param values [batch, seq, width], whose width may be another one
-   * @returns those of all tokens, [batch, cache.length + seq, width]
+   * @returns keys and values of all tokens, [batch, cache.length + seq, width]
    * @throws {ArgumentError} if they are more than the cache has room for, or are recorded for a backward
    * @throws {ShapeError} if the batch or a width changes
    */
@@ -249,7 +249,7 @@ function requireNoGrad({ requiresGrad }: Tensor): void {
   throw new ArgumentError("Cannot train through a generation cache: call the model inside noGrad()");
 }
 
-/** Appends rows to those of the cached tokens; returns all rows. */
+/** Appends rows to the rows of the cached tokens; returns all rows. */
 function append({ length, maxLength }: GenerationCache, kept: Tensor, added: Tensor): Tensor {
   requireNoGrad(added);
   if (added.ndim !== 3 || added.shape[0] !== kept.shape[0] || added.shape[2] !== kept.shape[2]) {

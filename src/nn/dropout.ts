@@ -79,10 +79,11 @@ export class Dropout extends Module<[x: Tensor, context?: RandomContext], Tensor
   /**
    * Takes the probability.
    *
-   * @throws {ArgumentError} if it is none
+   * @throws {ArgumentError} if it is none, or something else is given beside it
    */
-  constructor(p: number) {
+  constructor(p: number, ...others: readonly never[]) {
     super();
+    if (others.length > 0) throw new ArgumentError("Cannot make a Dropout with more than p: it has no other options");
     this.p = requireProbability(p);
   }
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 import { embeddingOp } from "../ops/embedding.ts";
@@ -28,10 +29,11 @@ export class Embedding extends Module<[ids: Tensor], Tensor> {
   /**
    * Makes the table, without memory.
    *
-   * @throws {ArgumentError} if `paddingIdx` is no row of the table
+   * @throws {ArgumentError} if `paddingIdx` is no row of the table, or an option is none of these
    */
   constructor(device: Device, vocab: number, width: number, options: EmbeddingOptions = {}) {
     super();
+    requireKnownKeys("make an Embedding", options, { paddingIdx: true, init: true });
     const { paddingIdx } = options;
     if (paddingIdx !== undefined && !(Number.isInteger(paddingIdx) && paddingIdx >= 0 && paddingIdx < vocab)) {
       throw new ArgumentError(
@@ -40,6 +42,11 @@ export class Embedding extends Module<[ids: Tensor], Tensor> {
     }
     this.weight = new Parameter(device, [vocab, width], { init: options.init ?? { kind: "normal", mean: 0, std: 1 } });
     this.#paddingIdx = paddingIdx ?? -1;
+  }
+
+  /** The row that gets no gradient from lookups; -1 for none. */
+  get paddingIdx(): number {
+    return this.#paddingIdx;
   }
 
   /** ids int32 [..] → [.., width] */

@@ -19,7 +19,7 @@ import { apply, applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { type Activation, gate } from "./feed_forward.ts";
-import { Module } from "./module.ts";
+import { type HookHandle, Module } from "./module.ts";
 import type { Routing } from "./router.ts";
 
 /** Sizes and options of experts. */
@@ -49,6 +49,7 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
   /** [numExperts, hiddenSize], if there is one. */
   readonly downProjBias: Parameter | undefined;
   readonly #options: ExpertsOptions;
+  #shareOfBias: ((bias: Tensor) => Tensor) | undefined;
 
   /** Makes the parameters, without memory. */
   constructor(device: Device, options: ExpertsOptions) {
@@ -69,11 +70,24 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
     const { numExperts, layout = "outIn" } = this.#options;
     const sorted = apply(sortPairsOp, [experts], { numExperts });
     const [places, ends] = [at(sorted, 0, "output"), at(sorted, 1, "output")];
-    const linear = (rows: Tensor, weight: Parameter, bias: Parameter | undefined): Tensor =>
+    const linear = (rows: Tensor, weight: Parameter, bias: Tensor | undefined): Tensor =>
       applyOne(groupedLinearOp, bias === undefined ? [rows, weight, ends] : [rows, weight, ends, bias], layout);
     const gateUp = linear(applyOne(dispatchOp, [x, places], undefined), this.gateUpProj, this.gateUpProjBias);
-    const pairs = linear(this.#gated(gateUp), this.downProj, this.downProjBias);
+    const [share, bias] = [this.#shareOfBias, this.downProjBias];
+    const added = bias === undefined || share === undefined ? bias : share(bias);
+    const pairs = linear(this.#gated(gateUp), this.downProj, added);
     return applyOne(combineOp, [pairs, places, weights.to(float32)], undefined);
+  }
+
+  /** The options that it was made with. */
+  get options(): ExpertsOptions {
+    return this.#options;
+  }
+
+  /** Has the last bias pass through a function, as where each rank adds a share of it. Used by tensor parallelism. @returns ends that */
+  shareBias(share: (bias: Tensor) => Tensor): HookHandle {
+    this.#shareOfBias = share;
+    return () => void (this.#shareOfBias = undefined);
   }
 
   #gated(gateUp: Tensor): Tensor {

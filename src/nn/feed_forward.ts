@@ -93,9 +93,10 @@ export class GatedFeedForward extends RenamedModule<[x: Tensor, context?: Random
   constructor(device: Device, options: FeedForwardOptions & { readonly fused?: boolean; readonly dropout?: number }) {
     super(options.names);
     const { hiddenSize, intermediateSize, init, outInit = init, bias = false, layout = "outIn", activation } = options;
-    const projection = (width: number): Linear => new Linear(device, hiddenSize, width, { bias, init, layout });
+    const projection = (width: number, packs: number = 1): Linear =>
+      new Linear(device, hiddenSize, width, { bias, init, layout, packs });
     if (options.fused ?? false) {
-      const both = this.gateUpProj = projection(2 * intermediateSize);
+      const both = this.gateUpProj = projection(2 * intermediateSize, 2);
       this.#project = (x, context) => {
         const parts = both.call(x, context).chunk(2, -1);
         return [at(parts, 0, "part"), at(parts, 1, "part")];

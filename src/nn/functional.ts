@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { ArgumentError, ShapeError } from "../errors.ts";
+import { ArgumentError, InternalError, ShapeError } from "../errors.ts";
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
 import { causalConvOp } from "../ops/conv.ts";
 import { requireList, requireTensor } from "../ops/check.ts";
@@ -13,8 +13,9 @@ import { catOp } from "../ops/join.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
 import { whereOp } from "../ops/mask.ts";
 import { ropeOp, type RopeOptions } from "../ops/rope.ts";
+import { logitScoresOp, tokenScoresOp } from "../ops/token_scores.ts";
 import { normalizeDim, sameShape } from "../shape.ts";
-import { applyOne } from "../tensor/apply.ts";
+import { apply, applyOne } from "../tensor/apply.ts";
 import { scalar } from "../tensor/host.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -253,19 +254,112 @@ export function swiglu(gate: Tensor, up: Tensor): Tensor {
   return applyOne(swigluOp, [gate, up], undefined);
 }
 
-/** Sum over rows of the cross-entropy of logits [.., classes] with int32 labels [..]; a float32 scalar. */
-export function crossEntropy(logits: Tensor, labels: Tensor, ignoreIndex: number = IGNORE_INDEX): Tensor {
-  return applyOne(crossEntropyOp, [logits, labels], { ignoreIndex });
+/** Terms of a cross-entropy besides the label's. */
+export interface LossTerms {
+  /** The part of a label's weight, from 0 to 1, that all classes share (PyTorch's `label_smoothing`). @default 0 */
+  readonly labelSmoothing?: number | undefined;
+  /** Factor of the squared logarithm of the sum of a row's exponentials, which is added to the row's loss. @default 0 */
+  readonly zLoss?: number | undefined;
 }
 
-/** {@link crossEntropy} of `hidden @ weightᵀ + bias` without ever holding all logits. */
+/** @throws {ArgumentError} if a term is out of range */
+function termsOf(
+  op: string,
+  { labelSmoothing = 0, zLoss = 0 }: LossTerms,
+): { readonly labelSmoothing: number; readonly zLoss: number } {
+  if (labelSmoothing >= 0 && labelSmoothing <= 1 && zLoss >= 0 && zLoss < Infinity) return { labelSmoothing, zLoss };
+  throw new ArgumentError(
+    `Cannot apply '${op}' with labelSmoothing ${labelSmoothing} and zLoss ${zLoss}: expected a part from 0 to 1 and a factor from 0`,
+  );
+}
+
+/**
+ * Sum over rows of the cross-entropy of logits [.., classes] with int32 labels [..]; a float32 scalar.
+ *
+ * @throws {ArgumentError} if a term is out of range
+ * @example
+ * ```ts
+ * import { int32, tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { crossEntropy } from "fullyshard/nn";
+ * const device = await openDevice("cpu");
+ * const [logits, labels] = [tensor(device, [0, 0], { shape: [1, 2] }), tensor(device, [1], { dtype: int32 })];
+ * const loss = crossEntropy(logits, labels, -100, { labelSmoothing: 0.1 }).item();
+ * if (Math.abs(loss - Math.log(2)) > 1e-6) throw new Error(`${loss}`);
+ * ```
+ */
+export function crossEntropy(
+  logits: Tensor,
+  labels: Tensor,
+  ignoreIndex: number = IGNORE_INDEX,
+  terms: LossTerms = {},
+): Tensor {
+  return applyOne(crossEntropyOp, [logits, labels], { ignoreIndex, ...termsOf("crossEntropy", terms) });
+}
+
+/**
+ * {@link crossEntropy} of `hidden @ weightᵀ + bias` without ever holding all logits. With `softcap` c, each logit becomes
+ * `c tanh(logit / c)` first.
+ */
 export function linearCrossEntropy(
   hidden: Tensor,
   weight: Tensor,
   labels: Tensor,
-  options: { readonly bias?: Tensor | undefined; readonly ignoreIndex?: number } = {},
+  options: LossTerms & {
+    readonly bias?: Tensor | undefined;
+    readonly ignoreIndex?: number;
+    readonly softcap?: number | undefined;
+  } = {},
 ): Tensor {
-  const { bias, ignoreIndex = IGNORE_INDEX } = options;
+  const { bias, ignoreIndex = IGNORE_INDEX, softcap } = options;
   const inputs = bias === undefined ? [hidden, weight, labels] : [hidden, weight, labels, bias];
-  return applyOne(linearCrossEntropyOp, inputs, { ignoreIndex });
+  return applyOne(linearCrossEntropyOp, inputs, { ignoreIndex, softcap, ...termsOf("linearCrossEntropy", options) });
+}
+
+/** What a head says of each token by itself. Made by {@link tokenScores}. */
+export interface TokenScores {
+  /** Cross-entropy of each token, in nats: float32 [..], 0 where the label counts for nothing. */
+  readonly losses: Tensor;
+  /** The id with the largest logit at each position, the first among equals: int32 [..]. */
+  readonly likeliest: Tensor;
+}
+
+/**
+ * The loss of each token of `hidden @ weightᵀ + bias`, by `softcap` as in {@link linearCrossEntropy}, and the likeliest id at its
+ * position; constants, without gradients. At most one chunk of logits exists at any time.
+ *
+ * @param hidden [.., width]
+ * @param weight [vocab, width]
+ * @param labels int32 [..]; `ignoreIndex`, -100 by default, counts for nothing
+ * @throws {ShapeError | DTypeError} if they do not fit each other
+ */
+export function tokenScores(
+  hidden: Tensor,
+  weight: Tensor,
+  labels: Tensor,
+  options: {
+    readonly bias?: Tensor | undefined;
+    readonly ignoreIndex?: number;
+    readonly softcap?: number | undefined;
+  } = {},
+): TokenScores {
+  const { bias, ignoreIndex = IGNORE_INDEX, softcap } = options;
+  const inputs = bias === undefined ? [hidden, weight, labels] : [hidden, weight, labels, bias];
+  const [losses, likeliest] = apply(tokenScoresOp, inputs, { ignoreIndex, softcap });
+  if (losses === undefined || likeliest === undefined) throw new InternalError("tokenScores gave no outputs");
+  return { losses, likeliest };
+}
+
+/**
+ * The loss of each token of given logits, and the likeliest id at its position, as {@link tokenScores}; constants, without gradients.
+ *
+ * @param logits float32 [.., vocab]
+ * @param labels int32 [..]
+ * @param ignoreIndex The label that counts for nothing. @default -100
+ * @throws {ShapeError | DTypeError} if they do not fit each other
+ */
+export function scoresOfLogits(logits: Tensor, labels: Tensor, ignoreIndex: number = IGNORE_INDEX): TokenScores {
+  const [losses, likeliest] = apply(logitScoresOp, [logits, labels], { ignoreIndex });
+  if (losses === undefined || likeliest === undefined) throw new InternalError("logitScores gave no outputs");
+  return { losses, likeliest };
 }

@@ -11,7 +11,7 @@ import { applyOne } from "../tensor/apply.ts";
 import type { Device } from "../device/device.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { linearCrossEntropy } from "./functional.ts";
+import { linearCrossEntropy, type TokenScores, tokenScores } from "./functional.ts";
 import { Module } from "./module.ts";
 
 /** Output of a head. */
@@ -28,16 +28,35 @@ export interface HeadOutput {
    * `output_router_logits`.
    */
   readonly auxLoss?: Tensor;
+  /** The loss and the likeliest id of each token, in place of the loss, where they are asked for. */
+  readonly perToken?: TokenScores;
 }
 
-/** `hidden Wᵀ + b`, weight [vocab, hidden]. */
+/** Options of a head. */
+export interface HeadOptions {
+  /** True if it has a bias. @default false */
+  readonly bias?: boolean;
+  /** Divisor of the scores. @default 1 */
+  readonly logitsScaling?: number;
+  /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
+  readonly softcap?: number | undefined;
+}
+
+/** `(hidden Wᵀ + b) / logitsScaling`, weight [vocab, hidden]. */
 export class LanguageModelHead extends Module<
-  [hidden: Tensor, labels: Tensor | undefined, logitsToKeep?: number | undefined],
+  [
+    hidden: Tensor,
+    labels: Tensor | undefined,
+    logitsToKeep?: number | undefined,
+    isPerToken?: boolean | undefined,
+  ],
   HeadOutput
 > {
   readonly weight: Parameter;
   /** [vocab], zeros at first, if there is one. */
   readonly bias: Parameter | undefined;
+  readonly #logitsScaling: number;
+  readonly #softcap: number | undefined;
 
   /** @param weight initialization of its own weight, or the input embedding's weight, to which it is tied */
   constructor(
@@ -45,19 +64,41 @@ export class LanguageModelHead extends Module<
     hiddenSize: number,
     vocabSize: number,
     weight: Init | Parameter,
-    options: { readonly bias: boolean } = { bias: false },
+    options: HeadOptions = {},
   ) {
     super();
+    const { bias = false, logitsScaling = 1 } = options;
+    if (bias && logitsScaling !== 1) throw new ArgumentError("Cannot divide the scores of a head that has a bias");
     this.weight = weight instanceof Parameter
       ? weight
       : new Parameter(device, [vocabSize, hiddenSize], { init: weight });
-    this.bias = options.bias ? new Parameter(device, [vocabSize]) : undefined;
+    this.bias = bias ? new Parameter(device, [vocabSize]) : undefined;
+    this.#logitsScaling = logitsScaling;
+    this.#softcap = options.softcap;
   }
 
-  /** hidden [batch, seq, hidden], labels int32 [batch, seq]; scores of the last `logitsToKeep` positions; 0 is all */
-  forward(hidden: Tensor, labels: Tensor | undefined, logitsToKeep: number = 0): HeadOutput {
+  /** Bound c of scores, each of which becomes c tanh(score / c), if there is one. */
+  get softcap(): number | undefined {
+    return this.#softcap;
+  }
+
+  /**
+   * hidden [batch, seq, hidden], labels int32 [batch, seq]; scores of the last `logitsToKeep` positions, 0 is all; with labels, of each
+   * token where `isPerToken`
+   */
+  forward(
+    hidden: Tensor,
+    labels: Tensor | undefined,
+    logitsToKeep: number = 0,
+    isPerToken: boolean = false,
+  ): HeadOutput {
     const { weight, bias } = this;
-    if (labels !== undefined) return { loss: linearCrossEntropy(hidden, weight, labels, { bias }) };
+    if (labels !== undefined) {
+      const [scaled, options] = [this.scaled(hidden), { bias, softcap: this.#softcap }];
+      return isPerToken
+        ? { perToken: tokenScores(scaled, weight, labels, options) }
+        : { loss: linearCrossEntropy(scaled, weight, labels, options) };
+    }
     const seq = at(hidden.shape, 1, "dim");
     if (!Number.isSafeInteger(logitsToKeep) || logitsToKeep < 0) {
       throw new ArgumentError(
@@ -66,7 +107,14 @@ export class LanguageModelHead extends Module<
     }
     // As a slice from the end does in transformers, more than there are give all.
     const count = logitsToKeep === 0 ? seq : Math.min(logitsToKeep, seq);
-    const kept = hidden.narrow(1, seq - count, count);
-    return { logits: applyOne(linearOp, bias === undefined ? [kept, weight] : [kept, weight, bias], "outIn") };
+    const kept = this.scaled(hidden.narrow(1, seq - count, count));
+    const logits = applyOne(linearOp, bias === undefined ? [kept, weight] : [kept, weight, bias], "outIn");
+    const softcap = this.#softcap;
+    return { logits: softcap === undefined ? logits : logits.div(softcap).tanh().mul(softcap) };
+  }
+
+  /** Hidden states divided as the scores are to be, which are linear in them: the loss never holds all scores. */
+  scaled(hidden: Tensor): Tensor {
+    return this.#logitsScaling === 1 ? hidden : hidden.mul(1 / this.#logitsScaling);
   }
 }

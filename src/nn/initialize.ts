@@ -6,6 +6,7 @@
  */
 import { float32 } from "../dtype.ts";
 import { Buffer } from "../device/buffer.ts";
+import { convertElements } from "../device/convert.ts";
 import { devicePtr } from "../device/device.ts";
 import { keyOf } from "../random.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
@@ -47,6 +48,6 @@ export function drawParameters(parameters: Iterable<Parameter>, seed: number): v
       } else kernels.fill({ ...part, dtype: float32, value: init.value });
     }
     if (wide === undefined) return;
-    kernels.cast({ dstDtype: dtype, srcDtype: float32, n: shard.numel, dst: values, src: wide.ptr });
+    convertElements(device, { dstDtype: dtype, srcDtype: float32, n: shard.numel, dst: values, src: wide.ptr });
   });
 }

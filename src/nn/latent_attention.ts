@@ -118,7 +118,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
    * @throws {ArgumentError} if the layer shares a selection and no layer before it made one
    */
   forward(x: Tensor, context: LayerContext): ContextOutput {
-    const { numHeads, keyValueRank, nopeDim, ropeDim, rotary, interleaved, scale } = this.#options;
+    const { keyValueRank, nopeDim, ropeDim, rotary, interleaved, scale } = this.#options;
     const { positionIds, pastKeyValues, documentStarts } = context;
     const [cos, sin] = rotary.of(at(x.shape, 1, "dim"), context);
     const turn = (x: Tensor, headDim: number, start: number): Tensor =>
@@ -131,11 +131,18 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const [latent, turned] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const [keys, values] = this.#expand(latent, turned, context);
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
-    const attrs = { heads: numHeads, kvHeads: numHeads, causal: true, scale, dropout };
+    // Of projections that are cut over an axis each rank has some heads.
+    const heads = at(queries.shape, 2, "dim") / (nopeDim + ropeDim);
+    const attrs = { heads, kvHeads: heads, causal: true, scale, dropout };
     const hidden = this.oProj.call(attention(queries, keys, values, attrs, mask, undefined, documentStarts), context);
     const { keySelection } = this.#options;
     if (selected === undefined || keySelection?.type !== "indexer" || !keySelection.isShared) return hidden;
     return { hidden, selectedKeys: selected };
+  }
+
+  /** The options that it was made with. */
+  get options(): LatentAttentionOptions {
+    return this.#options;
   }
 
   /** The mask of a layer without an indexer: uint8 [batch, keys] of padding, or a shared selection [batch, seq, keys]. */
@@ -151,11 +158,11 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
 
   /** Keys and values of all heads. */
   #expand(latent: Tensor, turned: Tensor, context: LayerContext): readonly [keys: Tensor, values: Tensor] {
-    const { numHeads, nopeDim, ropeDim, valueDim } = this.#options;
+    const { nopeDim, ropeDim, valueDim } = this.#options;
     const [batch, seq] = [at(latent.shape, 0, "dim"), at(latent.shape, 1, "dim")];
-    const heads = this.kvBProj.call(latent, context).reshape([batch, seq, numHeads, nopeDim + valueDim]);
+    const heads = this.kvBProj.call(latent, context).reshape([batch, seq, -1, nopeDim + valueDim]);
     const parts = heads.split([nopeDim, valueDim], -1);
-    const shared = turned.unsqueeze(2).expand([batch, seq, numHeads, ropeDim]);
+    const shared = turned.unsqueeze(2).expand([batch, seq, at(heads.shape, 2, "dim"), ropeDim]);
     const keys = cat([at(parts, 0, "part"), shared], -1);
     return [keys.reshape([batch, seq, -1]), at(parts, 1, "part").reshape([batch, seq, -1])];
   }

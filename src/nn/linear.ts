@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device } from "../device/device.ts";
 import { linearOp, type WeightLayout } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
@@ -22,6 +23,11 @@ export interface LinearOptions {
   readonly layout?: WeightLayout;
   /** Initial values of the weight. @default PyTorch's uniform in ±1/√inFeatures */
   readonly init?: Init;
+  /**
+   * Parts of equal width that lie side by side in the outputs, as queries, keys and values of one projection; `unequal` if their
+   * widths differ. @default 1
+   */
+  readonly packs?: number | "unequal";
 }
 
 /** The steps at the ends of a layer whose weight is divided among ranks. */
@@ -30,6 +36,8 @@ export interface LinearEnds {
   readonly enter?: (x: Tensor) => Tensor;
   /** Makes of the product, without the bias, what the layer gives. @default the product itself */
   readonly leave?: (y: Tensor) => Tensor;
+  /** Makes of the sum of product and bias what the layer gives. @default the sum itself */
+  readonly gather?: (y: Tensor) => Tensor;
 }
 
 /** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]; or `y = x W + b`, weight [inFeatures, outFeatures]. */
@@ -40,14 +48,22 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   readonly bias: Parameter | undefined;
   /** The layout of the weight in memory. */
   readonly layout: WeightLayout;
+  /** Parts of equal width in the outputs, each of which is cut by itself. */
+  readonly packs: number | "unequal";
   #ends: LinearEnds = {};
 
-  /** The weight is made here, or given when it is tied to another one. */
+  /**
+   * The weight is made here, or given when it is tied to another one.
+   *
+   * @throws {ArgumentError} if an option is none of these
+   */
   constructor(device: Device, inFeatures: number, outFeatures: number, options: LinearOptions = {}, tied?: Parameter) {
     super();
+    requireKnownKeys("make a Linear", options, { bias: true, layout: true, init: true, packs: true });
     const bound = 1 / Math.sqrt(inFeatures);
     const uniform: Init = { kind: "uniform", low: -bound, high: bound };
     this.layout = options.layout ?? "outIn";
+    this.packs = options.packs ?? 1;
     const shape = this.layout === "outIn" ? [outFeatures, inFeatures] : [inFeatures, outFeatures];
     this.weight = tied ?? new Parameter(device, shape, { init: options.init ?? uniform });
     const biasInit: Init = options.init === undefined ? uniform : { kind: "constant", value: 0 };
@@ -60,14 +76,19 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
    * @param _context for the dropout of an adapter of the layer
    */
   forward(x: Tensor, _context?: RandomContext): Tensor {
-    const { enter, leave } = this.#ends;
-    const input = enter === undefined ? x : enter(x);
+    const { enter, gather } = this.#ends;
+    const y = this.#product(enter === undefined ? x : enter(x));
+    return gather === undefined ? y : gather(y);
+  }
+
+  #product(x: Tensor): Tensor {
     const { weight, bias } = this;
+    const { leave } = this.#ends;
     if (leave !== undefined) {
-      const sum = leave(applyOne(linearOp, [input, weight], this.layout));
+      const sum = leave(applyOne(linearOp, [x, weight], this.layout));
       return bias === undefined ? sum : sum.add(bias);
     }
-    return applyOne(linearOp, bias === undefined ? [input, weight] : [input, weight, bias], this.layout);
+    return applyOne(linearOp, bias === undefined ? [x, weight] : [x, weight, bias], this.layout);
   }
 
   /** The dim of the weight that counts outputs. */

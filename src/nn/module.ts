@@ -27,6 +27,16 @@ export type ForwardPreHook = (args: readonly unknown[]) => void | ((failed: bool
 /** Runs after a forward. */
 export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
 
+/**
+ * Computes a module's output, by its forward or otherwise.
+ *
+ * @internal
+ */
+export interface ForwardBody<Args extends readonly unknown[], Out> {
+  /** The module's output. @param forward the module's own */
+  compute(forward: (...args: Args) => Out, args: Args): Out;
+}
+
 /** Runs a module's forward, or does what comes to the same. */
 export type ForwardWrapper = <Args extends readonly unknown[], Out>(forward: (...args: Args) => Out, args: Args) => Out;
 
@@ -81,6 +91,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   readonly #hooks = new Set<ForwardHook>();
   #boundary = AS_THEY_ARE;
   #wrapper: ForwardWrapper | undefined;
+  #body: ForwardBody<Args, Out> | undefined;
   #adapter: ModuleAdapter<Args, Out> | undefined;
   #training = true;
   #fqn: string | undefined;
@@ -96,8 +107,9 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
+    const own = (...given: Args): Out => this.forward(...given);
     const forward = (...given: Args): Out => {
-      const output = this.forward(...given);
+      const output = this.#body === undefined ? own(...given) : this.#body.compute(own, given);
       return this.#adapter === undefined ? output : this.#adapter.adapt(output, given);
     };
     const wrapper = this.#wrapper;
@@ -168,6 +180,19 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     }
     this.#wrapper = wrapper;
     return () => void (this.#wrapper = undefined);
+  }
+
+  /**
+   * Has `body` compute the module's output, inside the hooks and before an adapter. Used by tensor parallelism.
+   *
+   * @throws {ArgumentError} if the module has one
+   */
+  setBody(body: ForwardBody<Args, Out>): HookHandle {
+    if (this.#body !== undefined) {
+      throw new ArgumentError(`Cannot cut '${this.#fqn ?? this.constructor.name}': it is cut already`);
+    }
+    this.#body = body;
+    return () => void (this.#body = undefined);
   }
 
   /**

@@ -25,10 +25,10 @@ export class PositionRows<T extends readonly Tensor[]> implements Disposable {
   }
 
   /** The tables, for work that is enqueued now; if that is captured, they stay as long as its graph. */
-  read({ graphs }: Device): T {
-    if (graphs?.isCapturing === true) {
+  read({ traits: { hostWork } }: Device): T {
+    if (hostWork.isCapturing) {
       this.#reads++;
-      graphs.afterGraph(() => {
+      hostWork.afterGraph(() => {
         this.#reads--;
         this.#end();
       });

@@ -52,6 +52,8 @@ export interface PreNormParts {
   readonly attnDropout?: number;
   /** Dropout probability of the feed-forward's output in training. @default 0 */
   readonly mlpDropout?: number;
+  /** Factor on both outputs before they are added to the residual. @default 1 */
+  readonly residualScale?: number;
   /** Names of the fields. */
   readonly names?: Names;
 }
@@ -64,6 +66,7 @@ export class PreNormBlock extends RenamedModule<[x: Tensor, context: LayerContex
   readonly postAttentionLayernorm: Layer;
   readonly residAttnDropout: Dropout | undefined;
   readonly residMlpDropout: Dropout | undefined;
+  readonly #residualScale: number;
 
   /** Takes the parts. */
   constructor(parts: PreNormParts) {
@@ -74,16 +77,21 @@ export class PreNormBlock extends RenamedModule<[x: Tensor, context: LayerContex
     this.postAttentionLayernorm = parts.postAttentionLayernorm;
     this.residAttnDropout = dropoutOf(parts.attnDropout);
     this.residMlpDropout = dropoutOf(parts.mlpDropout);
+    this.#residualScale = parts.residualScale ?? 1;
   }
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): BlockOutput {
     const normed = this.inputLayernorm === undefined ? x : this.inputLayernorm.call(x);
     const { hidden: attended, ...selection } = asRecord(this.selfAttn.call(normed, context));
-    const mixed = x.add(dropOut(this.residAttnDropout, attended, context));
+    const mixed = x.add(this.#scaled(dropOut(this.residAttnDropout, attended, context)));
     const { hidden: fed, ...routing } = asRecord(this.mlp.call(this.postAttentionLayernorm.call(mixed), context));
-    const hidden = mixed.add(dropOut(this.residMlpDropout, fed, context));
+    const hidden = mixed.add(this.#scaled(dropOut(this.residMlpDropout, fed, context)));
     return "selectedKeys" in selection || "routerLogits" in routing ? { hidden, ...selection, ...routing } : hidden;
+  }
+
+  #scaled(output: Tensor): Tensor {
+    return this.#residualScale === 1 ? output : output.mul(this.#residualScale);
   }
 }
 

@@ -157,7 +157,7 @@ export type CosSin = readonly [cos: Tensor, sin: Tensor];
 
 /** The tables of one model, or of one type of its layers. */
 export class RotaryTables {
-  /** The numbers of the positions that the tables are for. */
+  /** The position numbers for which the tables hold angles. */
   readonly positions: PositionNumbers;
   readonly #device: Device;
   readonly #options: RotaryOptions;

@@ -26,6 +26,8 @@ export interface AttentionAttrs {
   readonly causal: boolean;
   /** Factor on q·k; usually 1 / √headDim. */
   readonly scale: number;
+  /** Bound c of scores, each of which becomes c tanh(score / c). @default none */
+  readonly softcap?: number | undefined;
   /** Number of keys that a query of a causal attention sees, up to its own. @default all */
   readonly window?: number | undefined;
   /**
@@ -55,12 +57,12 @@ function common(
   const [batch, seqQ, strideQ] = threeSizes("attention", q.shape);
   const [, seqK, strideK] = threeSizes("attention", k.shape);
   const [, , strideV] = threeSizes("attention", v.shape);
-  // For the kernel, a window of 0 is none.
-  const window = attrs.window ?? 0;
+  // For the kernel, a window or a bound of 0 is none.
+  const { window = 0, softcap = 0 } = attrs;
   const { sinks: _, documents: __, dropout = NO_DROPOUT, ...options } = attrs;
   const dims = { headDim: strideQ / attrs.heads, valueDim: strideV / attrs.kvHeads };
   const maskRows = keyMask?.ndim === 3 ? seqQ : 1;
-  const sizes = { batch, seqQ, seqK, ...dims, strideQ, strideK, strideV, window, maskRows };
+  const sizes = { batch, seqQ, seqK, ...dims, strideQ, strideK, strideV, window, softcap, maskRows };
   const pointers = { q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr, starts: starts?.ptr };
   return { dtype: q.dtype, ...options, ...dropout, ...sizes, ...pointers };
 }
@@ -88,8 +90,11 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
   name: "attention",
   infer: (inputs, attrs) => {
     const [q, k, v] = inputs;
-    const { heads, kvHeads, causal, window, dropout = NO_DROPOUT } = attrs;
+    const { heads, kvHeads, causal, window, softcap, dropout = NO_DROPOUT } = attrs;
     requireProbability(dropout.p);
+    if (softcap !== undefined && !(softcap > 0 && Number.isFinite(Math.fround(softcap)))) {
+      throw new ArgumentError(`Cannot bound scores by ${softcap}: softcap must be a number above 0`);
+    }
     const places = optionalInputs(inputs.length, attrs);
     const mask = places.mask === undefined ? undefined : inputs[places.mask];
     const starts = places.starts === undefined ? undefined : inputs[places.starts];

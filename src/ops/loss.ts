@@ -12,7 +12,7 @@
  */
 import { devicePtr } from "../device/device.ts";
 import { type DType, float16, float32, int32 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { matrixOf, numelOf, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo } from "./convert.ts";
@@ -24,10 +24,21 @@ import type { BackwardCall, ComputeOp, ForwardCall } from "./op.ts";
 export interface CrossEntropyAttrs {
   /** Label of rows that do not count. */
   readonly ignoreIndex: number;
+  /** The part of a label's weight that all classes share. @default 0 */
+  readonly labelSmoothing?: number;
+  /** Factor of the squared logarithm of the sum of a row's exponentials, which is added to its loss. @default 0 */
+  readonly zLoss?: number;
 }
 
-/** Elements of logits that the fused form holds at a time, unless the device gives another number: a CPU's caches hold them. */
-const LOGITS_CHUNK_ELEMENTS = 1 << 20;
+/** An option of the fused form. */
+interface BoundedLogits {
+  /** Bound c of logits, each of which becomes c tanh(logit / c). @default none */
+  readonly softcap?: number | undefined;
+}
+
+/** Options of the fused form. */
+export interface LinearCrossEntropyAttrs extends CrossEntropyAttrs, BoundedLogits {}
+
 /** Least number of rows in a chunk: for each chunk the weight is packed, and its gradient read and written. */
 const LEAST_ROWS = 256;
 
@@ -53,24 +64,18 @@ function scaleByGrad<A>(call: BackwardCall<A>, i: number, source: Tensor): void 
 }
 
 /** Losses of rows with given logits and, if there is memory for it, the gradient of these. */
-function rowLosses(
-  call: ForwardCall<CrossEntropyAttrs>,
-  [losses, labels]: readonly [Tensor, Tensor],
-  firstRow: number,
-  rows: number,
-  logits: Tensor,
-  dlogits: Tensor | undefined,
-): void {
+const rowLosses: RowLosses<CrossEntropyAttrs> = (call, [losses, labels], firstRow, rows, logits, dlogits) => {
+  const { ignoreIndex, labelSmoothing = 0, zLoss = 0 } = call.attrs;
   call.device.kernels.crossEntropy({
-    ...{ dtype: logits.dtype, rows, cols: matrixOf(logits).cols, firstRow, ...call.attrs },
+    ...{ dtype: logits.dtype, rows, cols: matrixOf(logits).cols, firstRow, ignoreIndex, labelSmoothing, zLoss },
     losses: devicePtr(losses.ptr + firstRow * float32.byteLength),
     dlogits: dlogits?.ptr,
     logits: logits.ptr,
     labels: devicePtr(labels.ptr + firstRow * int32.byteLength),
   });
-}
+};
 
-function sumLosses(call: ForwardCall<CrossEntropyAttrs>, losses: Tensor): void {
+function sumLosses<A>(call: ForwardCall<A>, losses: Tensor): void {
   const [dst, src] = [call.output(0).ptr, losses.ptr];
   call.device.kernels.reduce({ op: "sum", dtype: float32, outer: 1, n: losses.numel, inner: 1, dst, src });
 }
@@ -102,21 +107,50 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   backward: (call) => scaleByGrad(call, 0, call.saved(0)),
 };
 
-function rowsOf(tensor: Tensor, start: number, rows: number): Tensor {
+/**
+ * Computes losses of rows with given logits, from `firstRow` on, and their gradient in place where it is asked for. Losses and labels
+ * are those of all rows.
+ */
+export type RowLosses<A> = (
+  call: ForwardCall<A>,
+  vectors: readonly [losses: Tensor, labels: Tensor],
+  firstRow: number,
+  rows: number,
+  logits: Tensor,
+  dlogits: Tensor | undefined,
+) => void;
+
+/** Rows of a matrix, from row `start` on. */
+export function rowsOf(tensor: Tensor, start: number, rows: number): Tensor {
   const { cols } = matrixOf(tensor);
   return tensor.view({ shape: [rows, cols], strides: [cols, 1], offset: tensor.layout.offset + start * cols });
 }
 
+/** Rows of logits that exist at a time. */
+export function rowsAtOnce({ device }: Pick<ForwardCall<unknown>, "device">, rows: number, vocab: number): number {
+  const { logitsPerChunk } = device.traits;
+  return Math.max(1, Math.min(rows, Math.max(LEAST_ROWS, Math.floor(logitsPerChunk / vocab))));
+}
+
 /** A tensor in the products' dtype; the tensor itself if it has that dtype. */
-function inDtype(call: ForwardCall<CrossEntropyAttrs>, tensor: Tensor, dtype: DType): Tensor {
+function inDtype<A>(call: ForwardCall<A>, tensor: Tensor, dtype: DType): Tensor {
   if (tensor.dtype === dtype) return tensor;
   const narrow = call.empty(tensor.shape, dtype);
   castTo(narrow, tensor);
   return narrow;
 }
 
+/** Divides float32 logits by the softcap in place, and writes softcap times their tanh. */
+export function boundInto<A>(call: ForwardCall<A>, bounded: Tensor, logits: Tensor, softcap: number): void {
+  const { kernels } = call.device;
+  const common = { dtype: float32, n: logits.numel };
+  kernels.scale({ ...common, factor: 1 / softcap, dst: logits.ptr, src: logits.ptr });
+  kernels.unary({ ...common, op: "tanh", p0: 0, p1: 0, dst: bounded.ptr, src: logits.ptr });
+  kernels.scale({ ...common, factor: softcap, dst: bounded.ptr, src: bounded.ptr });
+}
+
 /** Adds the rows of a float32 matrix to a vector, or overwrites it with their sum. */
-function addRows(call: ForwardCall<CrossEntropyAttrs>, into: Tensor, matrix: Tensor, overwrite: boolean): void {
+function addRows<A>(call: ForwardCall<A>, into: Tensor, matrix: Tensor, overwrite: boolean): void {
   const { rows, cols } = matrixOf(matrix);
   const sum = overwrite ? into : call.empty(into.shape, float32);
   call.device.kernels.reduce({
@@ -133,73 +167,107 @@ function lossScaleOf(dtype: DType): number {
 }
 
 /** Gradients of logits in the products' dtype, times {@link lossScaleOf}. */
-function scaledDlogits(call: ForwardCall<CrossEntropyAttrs>, dlogits: Tensor, dtype: DType): Tensor {
+function scaledDlogits<A>(call: ForwardCall<A>, dlogits: Tensor, dtype: DType): Tensor {
   const { ptr, numel: n } = dlogits;
   const factor = lossScaleOf(dtype);
   if (factor !== 1) call.device.kernels.scale({ dtype: dlogits.dtype, n, factor, dst: ptr, src: ptr });
   return inDtype(call, dlogits, dtype);
 }
 
+/** What the losses of `hidden @ weightᵀ + bias` are computed by. */
+interface LinearLoss<A> {
+  /** The op's name. */
+  readonly name: string;
+  readonly rowLosses: RowLosses<A>;
+  /** Columns by which the rows of a chunk are counted. @param vocab rows of the weight */
+  columns(attrs: A, vocab: number): number;
+}
+
 /**
  * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → the sum of the losses of `hidden @
  * weightᵀ + bias`, float32 scalar. See Note [Chunks of logits].
  */
-export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
+export function linearLossOp<A extends BoundedLogits>({ name, rowLosses, columns }: LinearLoss<A>): ComputeOp<A> {
+  return {
+    name,
+    infer: (inputs, { softcap }) => {
+      if (softcap !== undefined && !(softcap > 0 && Number.isFinite(Math.fround(softcap)))) {
+        throw new ArgumentError(`Cannot bound logits by ${softcap}: softcap must be a number above 0`);
+      }
+      const [hidden, weight] = floatPair(name, inputs, "hidden and weight");
+      if (weight.ndim !== 2 || hidden.shape.at(-1) !== weight.shape[1]) {
+        throw new ShapeError(name, "the last dim must equal the weight's", hidden.shape, weight.shape);
+      }
+      checkLabels(name, hidden, inputs[2]);
+      const bias = inputs[3];
+      if (bias !== undefined && (bias.ndim !== 1 || bias.shape[0] !== weight.shape[0] || bias.dtype !== weight.dtype)) {
+        throw new ShapeError(name, `the bias must be [${weight.shape[0]}]`, bias.shape);
+      }
+      return [{ shape: [], dtype: float32 }];
+    },
+    forward: (call) => {
+      const [hidden, weight, labels] = [
+        call.dense(call.input(0)),
+        call.dense(call.input(1)),
+        call.dense(call.input(2)),
+      ];
+      const [vocab, width] = twoSizes(name, weight.shape);
+      const alpha = 1 / lossScaleOf(hidden.dtype);
+      const rows = labels.numel;
+      const { kernels } = call.device;
+      const perChunk = rowsAtOnce(call, rows, columns(call.attrs, vocab));
+      const losses = call.empty([rows], float32);
+      const allLogits = call.empty([perChunk, vocab], float32);
+      const { softcap } = call.attrs;
+      const allBounded = softcap === undefined ? undefined : call.empty([perChunk, vocab], float32);
+      const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;
+      const dweight = call.needs(1) ? call.empty(weight.shape, float32) : undefined;
+      const bias = call.inputs > 3 ? inDtype(call, call.dense(call.input(3)), float32) : undefined;
+      const dbias = bias !== undefined && call.needs(3) ? call.empty([vocab], float32) : undefined;
+      if (rows === 0) { // no chunk writes them
+        for (const gradient of [dweight, dbias]) {
+          if (gradient === undefined) continue;
+          kernels.fill({ dtype: float32, n: gradient.numel, value: 0, dst: gradient.ptr });
+        }
+      }
+      for (let start = 0; start < rows; start += perChunk) {
+        const m = Math.min(perChunk, rows - start);
+        const [products, chunk] = [rowsOf(allLogits, 0, m), rowsOf(hidden, start, m)];
+        product(call, products, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
+        if (bias !== undefined) combineInto(call, "add", products, products, bias);
+        const logits = allBounded === undefined ? products : rowsOf(allBounded, 0, m);
+        if (softcap !== undefined) boundInto(call, logits, products, softcap);
+        rowLosses(call, [losses, labels], start, m, logits, call.recording ? logits : undefined);
+        if (softcap !== undefined && call.recording) {
+          // The factor on the tanh and the divisor of its input cancel out.
+          const pointers = { dx: logits.ptr, dy: logits.ptr, x: products.ptr };
+          kernels.unaryBackward({ op: "tanh", dtype: float32, n: logits.numel, p0: 0, p1: 0, ...pointers });
+        }
+        if (dbias !== undefined) addRows(call, dbias, logits, start === 0);
+        const dlogits = call.recording ? scaledDlogits(call, logits, hidden.dtype) : logits;
+        if (dhidden !== undefined) {
+          const out = rowsOf(dhidden, start, m);
+          product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab, { alpha });
+        }
+        if (dweight !== undefined) {
+          const factors = { alpha, beta: start === 0 ? 0 : 1 };
+          product(call, dweight, flat(dlogits, vocab, true), flat(chunk, width, false), vocab, width, m, factors);
+        }
+        if (dlogits !== logits) dlogits.dispose();
+      }
+      sumLosses(call, losses);
+      for (const gradient of [dhidden, dweight, dbias]) if (gradient !== undefined) call.save(gradient);
+    },
+    backward: (call) => {
+      const saved = [0, 1, 3].filter((i) => i < call.inputs && call.needs(i));
+      for (const [place, i] of saved.entries()) scaleByGrad(call, i, call.saved(place));
+    },
+  };
+}
+
+/** See {@link linearLossOp}. */
+export const linearCrossEntropyOp: ComputeOp<LinearCrossEntropyAttrs> = linearLossOp<LinearCrossEntropyAttrs>({
   name: "linearCrossEntropy",
-  infer: (inputs) => {
-    const [hidden, weight] = floatPair("linearCrossEntropy", inputs, "hidden and weight");
-    if (weight.ndim !== 2 || hidden.shape.at(-1) !== weight.shape[1]) {
-      throw new ShapeError("linearCrossEntropy", "the last dim must equal the weight's", hidden.shape, weight.shape);
-    }
-    checkLabels("linearCrossEntropy", hidden, inputs[2]);
-    const bias = inputs[3];
-    if (bias !== undefined && (bias.ndim !== 1 || bias.shape[0] !== weight.shape[0] || bias.dtype !== weight.dtype)) {
-      throw new ShapeError("linearCrossEntropy", `the bias must be [${weight.shape[0]}]`, bias.shape);
-    }
-    return [{ shape: [], dtype: float32 }];
-  },
-  forward: (call) => {
-    const [hidden, weight, labels] = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))];
-    const [vocab, width] = twoSizes("linearCrossEntropy", weight.shape);
-    const alpha = 1 / lossScaleOf(hidden.dtype);
-    const rows = labels.numel;
-    const { kernels, logitsAtOnce = LOGITS_CHUNK_ELEMENTS } = call.device;
-    const perChunk = Math.max(1, Math.min(rows, Math.max(LEAST_ROWS, Math.floor(logitsAtOnce / vocab))));
-    const losses = call.empty([rows], float32);
-    const allLogits = call.empty([perChunk, vocab], float32);
-    const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;
-    const dweight = call.needs(1) ? call.empty(weight.shape, float32) : undefined;
-    const bias = call.inputs > 3 ? inDtype(call, call.dense(call.input(3)), float32) : undefined;
-    const dbias = bias !== undefined && call.needs(3) ? call.empty([vocab], float32) : undefined;
-    if (rows === 0) { // no chunk writes them
-      for (const gradient of [dweight, dbias]) {
-        if (gradient === undefined) continue;
-        kernels.fill({ dtype: float32, n: gradient.numel, value: 0, dst: gradient.ptr });
-      }
-    }
-    for (let start = 0; start < rows; start += perChunk) {
-      const m = Math.min(perChunk, rows - start);
-      const [logits, chunk] = [rowsOf(allLogits, 0, m), rowsOf(hidden, start, m)];
-      product(call, logits, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
-      if (bias !== undefined) combineInto(call, "add", logits, logits, bias);
-      rowLosses(call, [losses, labels], start, m, logits, call.recording ? logits : undefined);
-      if (dbias !== undefined) addRows(call, dbias, logits, start === 0);
-      const dlogits = call.recording ? scaledDlogits(call, logits, hidden.dtype) : logits;
-      if (dhidden !== undefined) {
-        const out = rowsOf(dhidden, start, m);
-        product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab, { alpha });
-      }
-      if (dweight !== undefined) {
-        const factors = { alpha, beta: start === 0 ? 0 : 1 };
-        product(call, dweight, flat(dlogits, vocab, true), flat(chunk, width, false), vocab, width, m, factors);
-      }
-      if (dlogits !== logits) dlogits.dispose();
-    }
-    sumLosses(call, losses);
-    for (const gradient of [dhidden, dweight, dbias]) if (gradient !== undefined) call.save(gradient);
-  },
-  backward: (call) => {
-    const saved = [0, 1, 3].filter((i) => i < call.inputs && call.needs(i));
-    for (const [place, i] of saved.entries()) scaleByGrad(call, i, call.saved(place));
-  },
-};
+  rowLosses,
+  columns: (_, vocab) => vocab,
+});

@@ -6,10 +6,12 @@
 import { at } from "../at.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
+import { blocksOf } from "../device/convert.ts";
+import { asQuantized } from "../quantized.ts";
 import { broadcastShapes, broadcastStrides, isDense, numelOf, sameShape, type Shape, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo, copyElements, writeFloat32 } from "./convert.ts";
-import { floatPair } from "./check.ts";
+import { floatInput, floatPair } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
@@ -127,14 +129,54 @@ function featuresOf({ shape }: Tensor, layout: WeightLayout) {
   return layout === "outIn" ? [first, second] as const : [second, first] as const;
 }
 
+/** The input and the weight: floats of one dtype, or a quantized weight. */
+function inputAndWeight(inputs: readonly Tensor[]): readonly [Tensor, Tensor] {
+  const [x, weight] = inputs;
+  if (x === undefined || weight === undefined || asQuantized(weight.dtype) === undefined) {
+    return floatPair("linear", inputs, "input and weight");
+  }
+  return [floatInput("linear", inputs), weight];
+}
+
+/** The same as {@link product} of one matrix, whose right operand may be quantized. */
+function productOf(
+  context: OpContext,
+  out: Tensor,
+  a: Operand,
+  b: Operand,
+  m: number,
+  n: number,
+  k: number,
+  { beta = 0 }: { readonly beta?: number } = {},
+): void {
+  const quantized = asQuantized(b.tensor.dtype);
+  if (quantized === undefined) return product(context, out, a, b, m, n, k, { beta });
+  context.device.kernels.gemmQuantized({
+    ...{
+      dtype: a.tensor.dtype,
+      outDtype: out.dtype,
+      transB: b.trans,
+      m,
+      n,
+      k,
+      alpha: 1,
+      beta,
+      lda: a.ld,
+      ldc: Math.max(n, 1),
+    },
+    ...blocksOf(quantized, n * k),
+    ...{ a: a.tensor.ptr, b: b.tensor.ptr, c: out.ptr },
+  });
+}
+
 /**
  * x [.., in], weight [out, in] or [in, out], optional bias [out] → x Wᵀ + b or x W + b, [.., out]. The weight's gradient is
- * written directly to its memory.
+ * written directly to its memory. A quantized weight is dequantized in the product, and has no gradient.
  */
 export const linearOp: ComputeOp<WeightLayout> = {
   name: "linear",
   infer: (inputs, layout) => {
-    const [x, weight] = floatPair("linear", inputs, "input and weight");
+    const [x, weight] = inputAndWeight(inputs);
     const bias = inputs[2];
     const [outFeatures, inFeatures] = featuresOf(weight, layout);
     if (weight.ndim !== 2 || x.shape.at(-1) !== inFeatures || x.ndim === 0) {
@@ -159,7 +201,7 @@ export const linearOp: ComputeOp<WeightLayout> = {
         bias.view({ ...out.layout, strides: broadcastStrides(bias.layout, out.shape), offset: bias.layout.offset }),
       );
     }
-    product(call, out, flat(x, k, false), right, rows, n, k, { beta });
+    productOf(call, out, flat(x, k, false), right, rows, n, k, { beta });
     if (bias !== undefined && beta === 0) combineInto(call, "add", out, out, bias);
     call.save(x, weight);
   },
@@ -171,7 +213,7 @@ export const linearOp: ComputeOp<WeightLayout> = {
     const isOutIn = call.attrs === "outIn";
     if (call.needs(0)) {
       const right = isOutIn ? flat(weight, k, false) : flat(weight, n, true);
-      product(call, call.out(0), flat(dy, n, false), right, rows, k, n);
+      productOf(call, call.out(0), flat(dy, n, false), right, rows, k, n);
     }
     if (call.needs(1)) {
       if (isOutIn) product(call, call.out(1), flat(dy, n, true), flat(x, k, false), n, k, rows);

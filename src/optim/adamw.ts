@@ -3,14 +3,13 @@
  *
  * @module
  */
-import type { DevicePtr } from "../device/device.ts";
-import type { Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
 import { isWithin } from "../held.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { valueText } from "../words.ts";
 import type { OptimizerSettings, ParamGroupOptions } from "./groups.ts";
-import { Optimizer, type UpdateArgs } from "./optimizer.ts";
+import { Optimizer } from "./optimizer.ts";
+import type { UpdateRule } from "./rule.ts";
 
 /** Settings of AdamW; the defaults are PyTorch's. */
 export interface AdamWSettings extends OptimizerSettings {
@@ -27,10 +26,41 @@ export interface AdamWSettings extends OptimizerSettings {
 /** Options of {@link AdamW}. */
 export type AdamWOptions = Partial<AdamWSettings>;
 
+/** The settings that the update reads. */
+export type AdamWUpdateSettings = OptimizerSettings & Pick<AdamWSettings, "betas" | "eps">;
+
+/** The update of AdamW, for any optimizer whose groups have its settings: one kernel call. */
+export function adamwRule<S extends AdamWUpdateSettings>(): UpdateRule<S> {
+  return {
+    states: [{ name: "exp_avg" }, { name: "exp_avg_sq" }],
+    record: (
+      { weightDecay, betas: [beta1, beta2], eps },
+      learningRate,
+    ) => [learningRate, weightDecay, beta1, beta2, eps],
+    update({ device: { kernels }, args, state }) {
+      kernels.adamw({ ...args, expAvg: state("exp_avg"), expAvgSq: state("exp_avg_sq") });
+    },
+  };
+}
+
+/** @throws {ArgumentError} if a setting of AdamW is out of range */
+export function requireAdamW({ learningRate, betas, eps, weightDecay }: AdamWUpdateSettings): void {
+  const areBetas = Array.isArray(betas) && betas.length === 2 && betas.every((beta) => isWithin(beta, 0) && beta < 1);
+  if (areBetas && [learningRate, eps, weightDecay].every((value) => isWithin(value, 0) && value < Infinity)) return;
+  const shownBetas = Array.isArray(betas) ? `[${betas.map(valueText).join(", ")}]` : valueText(betas);
+  throw new ArgumentError(
+    `Cannot use learningRate ${valueText(learningRate)}, betas ${shownBetas}, eps ${valueText(eps)}, weightDecay ${
+      valueText(weightDecay)
+    }: all must be finite numbers, none may be negative, and the two betas must be below 1`,
+  );
+}
+
+const RULE: UpdateRule<AdamWSettings> = adamwRule();
+
 /** AdamW over float32 master weights. */
 export class AdamW extends Optimizer<AdamWSettings> {
   /**
-   * Takes what PyTorch's AdamW takes for what is left open.
+   * Settings that are left out have PyTorch's defaults.
    *
    * @throws {ArgumentError} if a setting is out of range
    */
@@ -42,34 +72,17 @@ export class AdamW extends Optimizer<AdamWSettings> {
   }
 
   /** Refuses settings that make no sense. */
-  protected override check({ learningRate, betas, eps, weightDecay }: AdamWSettings): void {
-    const areBetas = Array.isArray(betas) && betas.length === 2 && betas.every((beta) => isWithin(beta, 0) && beta < 1);
-    if (areBetas && [learningRate, eps, weightDecay].every((value) => isWithin(value, 0) && value < Infinity)) return;
-    const shownBetas = Array.isArray(betas) ? `[${betas.map(valueText).join(", ")}]` : valueText(betas);
-    throw new ArgumentError(
-      `Cannot use learningRate ${valueText(learningRate)}, betas ${shownBetas}, eps ${valueText(eps)}, weightDecay ${
-        valueText(weightDecay)
-      }: all must be finite numbers, none may be negative, and the two betas must be below 1`,
-    );
+  protected override check(settings: AdamWSettings): void {
+    requireAdamW(settings);
   }
 
-  /** Names of the settings that only it has. */
+  /** Names of the settings that only AdamW has. */
   protected override otherSettings(): { readonly betas: true; readonly eps: true } {
     return { betas: true, eps: true };
   }
 
-  /** PyTorch's names of the states. */
-  protected override stateNames(): readonly string[] {
-    return ["exp_avg", "exp_avg_sq"];
-  }
-
-  /** The last three numbers of a record. */
-  protected override record({ betas, eps }: AdamWSettings): readonly [number, number, number] {
-    return [...betas, eps];
-  }
-
-  /** One kernel call. */
-  protected override update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void {
-    kernels.adamw({ ...args, expAvg: state("exp_avg"), expAvgSq: state("exp_avg_sq") });
+  /** One rule for all parameters. */
+  protected override ruleOf(): UpdateRule<AdamWSettings> {
+    return RULE;
   }
 }

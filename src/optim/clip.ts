@@ -33,7 +33,10 @@ import { requireReduced } from "./reduced.ts";
 interface NormPurpose {
   readonly normType: NormType;
   readonly maxNorm: number;
-  /** A norm that is not finite: is only returned, is an error and sets the gate, or sets the gate. */
+  /**
+   * The effect of a norm that is not finite. `keep`: none, it is only returned; `fault`: an error, and the gate is set; `skip`: the
+   * gate is set.
+   */
   readonly ifNonfinite: "keep" | "fault" | "skip";
   /** Address of the factor that unscales gradients and clips them to `maxNorm`, which is written. */
   readonly factor?: DevicePtr;
@@ -43,7 +46,7 @@ interface NormPurpose {
   readonly counted?: readonly Parameter[];
 }
 
-/** The norm is taken only for the gate. */
+/** The purpose of a norm that is taken only to write the gate. */
 const FAULTS_ONLY: NormPurpose = { normType: 2, maxNorm: Infinity, ifNonfinite: "keep", counted: [] };
 
 function deviceOf([first]: readonly Parameter[]): Device {
@@ -60,7 +63,7 @@ function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tenso
     sumOfPowers(parameters, counted, normType, sum);
     const norm = zeros(device, []);
     const gate = device.status.makeGate(parameters);
-    const power = normType === Infinity ? 1 : normType; // a largest value is no power of anything
+    const power = normType === Infinity ? 1 : normType; // the largest magnitude takes no root
     const places = { norm: norm.ptr, factor, gate, accumulator: sum.ptr, ...scaling };
     device.kernels.clipFactor({ power, maxNorm, ifNonfinite, ...places });
     return norm;

@@ -152,7 +152,7 @@ export class GradScaler implements Disposable {
     const { growthFactor: growth, backoffFactor: backoff, growthInterval: interval } = this.#settings;
     const [scale, progress, overflow] = [this.#at("scale"), this.#at("progress"), this.#at("overflow")];
     this.#device.kernels.updateScale({ growth, backoff, interval, scale, progress, overflow });
-    this.#memory.version++; // a graph that was recorded with the old scale is refused
+    this.#memory.version++; // a backward of a graph that was recorded with the old scale is refused
   }
 
   /** The scale. Waits for the device. */

@@ -1,25 +1,23 @@
 /**
  * The base of all optimizers: parameter groups (`groups.ts`), states (`states.ts`), the records that an update reads (`records.ts`),
- * and the step, which updates the parameters of a flat shard by one kernel call. An optimizer sees only the elements that this rank
- * keeps, and so is the same for sharded, replicated and plain parameters.
+ * and the step, which updates the parameters of each flat shard by the rules that the optimizer has chosen (`rule.ts`). A rule sees the
+ * elements that this rank keeps, and so is the same for sharded, replicated and plain parameters. A rule that needs unsharded matrices
+ * gathers them on one rank (`matrix_owners.ts`).
  *
  * @module
  */
 import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
-import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { groupsOf, type OptimizerSettings, type ParamGroup, type ParamGroupOptions } from "./groups.ts";
 import { type RecordTable, UpdateRecords } from "./records.ts";
+import type { UpdateRule } from "./rule.ts";
 import { requireReduced } from "./reduced.ts";
 import { scheduleFactor } from "./schedule.ts";
 import { UpdateRoom } from "./state_memory.ts";
 import { OptimizerStates, type OptimizerStateView } from "./states.ts";
-
-/** Arguments of the kernel that updates a flat shard, but for the states. */
-export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
 
 /** The steps of the optimizer that stepped last, by device. */
 const latestSteps = new WeakMap<Device, number>();
@@ -31,7 +29,7 @@ export function stepsTakenOn(device: Device): number {
 
 /** Updates parameters from their gradients. */
 export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings> {
-  /** Calls of {@link step}, including those of the run that was loaded. Schedules count by it. */
+  /** Number of calls of {@link step}, with the calls before the loaded checkpoint. Schedules count by it. */
   stepsTaken = 0;
   /** The groups; learning rates and decays may be changed between steps. */
   readonly groups: readonly ParamGroup<S>[];
@@ -39,7 +37,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #parameters: readonly Parameter[];
   readonly #states: OptimizerStates<S>;
   readonly #records: UpdateRecords<S>;
-  /** A step has updated some flat shards and then failed. */
+  /** True if a step has updated some flat shards and then failed. */
   #isPartial = false;
 
   /**
@@ -61,7 +59,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       this.check(group);
     }
     this.#device = first.device;
-    this.#states = new OptimizerStates(this.groups, () => this.stateNames());
+    this.#states = new OptimizerStates(this.groups, {
+      ruleOf: (parameter, group) => this.ruleOf(parameter, group),
+      statesBeside: () => [],
+    });
     this.#records = new UpdateRecords(this.#device);
   }
 
@@ -73,7 +74,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
 
   /**
    * Updates every parameter that has a gradient. If a rank met a fault, no parameter changes on any rank: see Note [Gate]. While a
-   * device captures the update, the step is not counted; {@link replayStep} counts it before each launch.
+   * device captures the update, records are written and the step is counted before each launch instead, see {@link HostWork.perLaunch}.
    *
    * @throws {ArgumentError} if nothing reduces some parameters while others are sharded, or an earlier step failed half-way
    * @throws {OutOfMemoryError} {@link FileError} if there is no room for states: before anything is updated, so that the call can be
@@ -87,26 +88,12 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
       // All memory is allocated before the first update, so that a step that runs out of memory changes nothing.
-      const tables = this.#records.write(this.#states.blocks, gate, (group) => this.#settingsOf(group));
+      const tables = this.#records.write(this.#states.blocks, gate, this);
       using room = new UpdateRoom(tables);
       for (const table of tables) this.#update(table, room);
       this.#isPartial = false;
     }
-    if (this.#device.graphs?.isCapturing !== true) this.#count();
-  }
-
-  /**
-   * Writes the present rates and decays to the records that a captured {@link step} reads, for the parameters that had a gradient
-   * when it was captured. Counts the step.
-   */
-  replayStep(): void {
-    this.#records.rewrite((group) => this.#settingsOf(group));
-    this.#count();
-  }
-
-  /** The settings of a group's records in the next step. */
-  #settingsOf(group: ParamGroup<S>): readonly number[] {
-    return [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
+    this.#device.traits.hostWork.perLaunch(() => this.#count());
   }
 
   #count(): void {
@@ -114,21 +101,20 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     latestSteps.set(this.#device, this.stepsTaken);
   }
 
-  /** A captured {@link step} may be launched: what it reads and writes is there until {@link dispose}. */
-  get isCaptured(): boolean {
-    return this.#records.isCaptured;
-  }
-
   /** Updates the flat shards on one device. */
   #update({ device, blocks, gate }: RecordTable<S>, room: UpdateRoom): void {
-    for (const { block: { flatShard, members, length: numStates, states, steps }, records } of blocks) {
+    const learningRateOf = (group: ParamGroup<S>): number => this.learningRateOf(group);
+    for (const { block, records } of blocks) {
+      const { flatShard, rule, members, length: numStates, states, steps } = block;
       flatShard.beginWrite();
       try {
         room.begin(device, states);
         this.#isPartial = true;
         const arrays = { n: flatShard.length, numStates, param: flatShard.param, grad: flatShard.grad };
         const others = { numRecords: members.length, records, steps: steps.ptr, gate };
-        this.update(device.kernels, { ...arrays, ...others }, (name) => room.ptrOf(device, states, name));
+        const state = (name: string): DevicePtr => room.ptrOf(device, states, name);
+        rule.update({ device, block, args: { ...arrays, ...others }, state, learningRateOf });
+        block.isFresh = false;
         room.end(device, states);
       } finally {
         flatShard.endWrite();
@@ -136,7 +122,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     }
   }
 
-  /** Refuses to go on with states of which a failed step has written a part. */
+  /** Refuses an action if a failed step has updated only a part of the states. */
   #requireComplete(action: string): void {
     if (!this.#isPartial) return;
     throw new ArgumentError(
@@ -151,7 +137,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /**
-   * Every state of every parameter that requires a gradient. States that were not allocated yet are, with zeros.
+   * Every state of every parameter that requires a gradient. Allocates missing states first, as zeros.
    *
    * @throws {ArgumentError} if a step failed half-way
    */
@@ -186,17 +172,13 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /**
-   * Refuses settings that make no sense.
+   * Refuses settings that are out of range.
    *
    * @throws {ArgumentError} if a setting is out of range
    */
   protected abstract check(settings: S): void;
   /** Names of the settings besides those that all optimizers have. */
   protected abstract otherSettings(): Readonly<Record<Exclude<keyof S, keyof OptimizerSettings>, true>>;
-  /** PyTorch's names of the states. */
-  protected abstract stateNames(): readonly string[];
-  /** The last three numbers of a group's records; see `wasm/src/optimizer.rs`. */
-  protected abstract record(settings: S): readonly [number, number, number];
-  /** One kernel call; `state` gives the address of a state. */
-  protected abstract update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void;
+  /** The rule that updates a parameter: the same object for parameters that may be updated together. */
+  protected abstract ruleOf(parameter: Parameter, group: ParamGroup<S>): UpdateRule<S>;
 }

@@ -11,6 +11,7 @@ import { copyAcross } from "../device/offload.ts";
 import { int32 } from "../dtype.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { OptimizerSettings, ParamGroup } from "./groups.ts";
+import type { RecordSettings, UpdateRule } from "./rule.ts";
 import type { BlockMember, ParameterBlock } from "./states.ts";
 
 const { RECORD_BYTES } = CONSTANTS;
@@ -19,14 +20,14 @@ const { RECORD_BYTES } = CONSTANTS;
 interface UpdateRecord {
   /** The parameter's first element in its flat shard. */
   readonly begin: number;
-  /** The element behind its last in its flat shard. */
+  /** The element after its last one in its flat shard. */
   readonly end: number;
   /** Its first element in the states. */
   readonly state: number;
-  /** The parameter is updated; else the kernels pass over it. */
+  /** True if the parameter is updated; the kernels skip the others. */
   readonly isActive: boolean;
   /** The learning rate, the weight decay, and three numbers that depend on the optimizer. */
-  readonly settings: readonly number[];
+  readonly settings: RecordSettings;
 }
 
 /** The records of a device's blocks, in its memory. */
@@ -38,22 +39,19 @@ export interface RecordTable<S extends OptimizerSettings> {
   readonly gate: DevicePtr | undefined;
 }
 
-/** Records that a captured update reads. */
-interface CapturedRecords<S extends OptimizerSettings> {
-  readonly ptr: DevicePtr;
-  readonly members: readonly BlockMember<S>[];
-  readonly active: readonly boolean[];
+/** Gives the present learning rate of a group. */
+export interface PresentRates<S extends OptimizerSettings> {
+  /** The learning rate in the next step. */
+  learningRateOf(group: ParamGroup<S>): number;
 }
-
-/** Gives the present settings of a group, as its records hold them. */
-export type SettingsOf<S extends OptimizerSettings> = (group: ParamGroup<S>) => readonly number[];
 
 /** The memory of an optimizer's records, by device. */
 export class UpdateRecords<S extends OptimizerSettings> {
   readonly #gateDevice: Device;
   /** Memory for the records of the blocks on a device, and for a copy of the gate where that lies on another device. */
   readonly #buffers = new Map<Device, Buffer>();
-  readonly #captured = new Map<Device, CapturedRecords<S>>();
+  /** Disposed when the records are freed that captured updates read. */
+  readonly #captured = new Map<Device, Disposable>();
 
   /**
    * Allocates nothing; {@link write} does.
@@ -64,37 +62,27 @@ export class UpdateRecords<S extends OptimizerSettings> {
     this.#gateDevice = gateDevice;
   }
 
-  /** A captured update reads these records. False after {@link free}. */
-  get isCaptured(): boolean {
-    return this.#captured.size > 0;
-  }
-
   /**
    * Writes the records of blocks, and copies the gate to devices that it does not lie on. The memory for all devices is allocated
-   * here, before the first update, so that a step that runs out of memory changes nothing.
+   * here, before the first update, so that a step that runs out of memory changes nothing. While the update is captured, the
+   * settings are written before each launch, for the parameters that have a gradient now.
    */
   write(
     blocks: readonly ParameterBlock<S>[],
     gate: DevicePtr | undefined,
-    settingsOf: SettingsOf<S>,
+    rates: PresentRates<S>,
   ): readonly RecordTable<S>[] {
     return Array.from(
       Map.groupBy(blocks, ({ flatShard }) => flatShard.device),
-      ([device, own]) => this.#writeTable(device, own, gate, settingsOf),
+      ([device, own]) => this.#writeTable(device, own, gate, rates),
     );
-  }
-
-  /** Writes the settings as they are now to the records of a captured update, of the parameters that had a gradient then. */
-  rewrite(settingsOf: SettingsOf<S>): void {
-    for (const [device, { ptr, members, active }] of this.#captured) {
-      device.copyIn(ptr, bytesOf(members, active, settingsOf, 0));
-    }
   }
 
   /** Frees the records. */
   free(): void {
     for (const buffer of this.#buffers.values()) buffer.release();
     this.#buffers.clear();
+    for (const captured of this.#captured.values()) captured[Symbol.dispose]();
     this.#captured.clear();
   }
 
@@ -102,23 +90,24 @@ export class UpdateRecords<S extends OptimizerSettings> {
     device: Device,
     blocks: readonly ParameterBlock<S>[],
     gate: DevicePtr | undefined,
-    settingsOf: SettingsOf<S>,
+    rates: PresentRates<S>,
   ): RecordTable<S> {
-    const members = blocks.flatMap((block) => block.members);
+    const members = blocks.flatMap(({ rule, members }) => members.map((member) => ({ ...member, rule })));
     const active = members.map(isActive);
     const end = members.length * RECORD_BYTES;
-    const bytes = bytesOf(members, active, settingsOf, device === this.#gateDevice ? 0 : int32.byteLength);
-    const { ptr } = this.#roomFor(bytes.byteLength, device);
-    if (device.graphs?.isCapturing === true) this.#captured.set(device, { ptr, members, active });
-    else device.copyIn(ptr, bytes);
+    const behind = device === this.#gateDevice ? 0 : int32.byteLength;
+    const { ptr } = this.#roomFor(end + behind, device);
+    const write = (): void => device.copyIn(ptr, bytesOf(members, active, rates, behind));
+    const captured = device.traits.hostWork.perLaunch(write);
+    if (captured !== undefined) this.#captured.set(device, captured);
     let next = 0;
     const placed: { readonly block: ParameterBlock<S>; readonly records: DevicePtr }[] = [];
     for (const block of blocks) {
-      const behind = next + block.members.length;
-      if (active.slice(next, behind).includes(true)) {
+      const after = next + block.members.length;
+      if (active.slice(next, after).includes(true)) {
         placed.push({ block, records: devicePtr(ptr + next * RECORD_BYTES) });
       }
-      next = behind;
+      next = after;
     }
     if (gate === undefined || device === this.#gateDevice) return { device, blocks: placed, gate };
     const copy = devicePtr(ptr + end);
@@ -129,7 +118,7 @@ export class UpdateRecords<S extends OptimizerSettings> {
   #roomFor(byteLength: number, device: Device): Buffer {
     const before = this.#buffers.get(device);
     if (before?.byteLength === byteLength) return before;
-    // Where the allocation fails, the next step must not find the released buffer here.
+    // If the allocation fails, the next step must not find the released buffer.
     this.#buffers.delete(device);
     before?.release();
     const buffer = Buffer.allocate(device, byteLength, "optimizer records", "optimizer");
@@ -140,24 +129,28 @@ export class UpdateRecords<S extends OptimizerSettings> {
 
 /** The records of parameters, with `behind` bytes after the last. */
 function bytesOf<S extends OptimizerSettings>(
-  members: readonly BlockMember<S>[],
+  members: readonly RuledMember<S>[],
   active: readonly boolean[],
-  settingsOf: SettingsOf<S>,
+  rates: PresentRates<S>,
   behind: number,
 ): Uint8Array<ArrayBuffer> {
   const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
-  let [of, settings]: [ParamGroup<S> | undefined, readonly number[]] = [undefined, []];
-  for (const [i, { parameter, group, state }] of members.entries()) {
+  let [of, rate]: [ParamGroup<S> | undefined, number] = [undefined, NaN];
+  for (const [i, { parameter, group, state, rule }] of members.entries()) {
     const { offset: begin, numel } = parameter.storage.shard;
-    // Parameters of a group follow each other, and have the same settings.
-    if (group !== of) [of, settings] = [group, settingsOf(group)];
+    // Parameters of a group follow each other, and have the same rate.
+    if (group !== of) [of, rate] = [group, rates.learningRateOf(group)];
+    const settings = rule.record(group, rate, parameter);
     writeRecord(table, i, { begin, end: begin + numel, state, isActive: active[i] === true, settings });
   }
   return new Uint8Array(table.buffer);
 }
 
+/** A member with the rule of its block. */
+type RuledMember<S extends OptimizerSettings> = BlockMember<S> & { readonly rule: UpdateRule<S> };
+
 /** The parameter has a gradient and is trained, so that an update changes it. */
-function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
+export function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
   return parameter.requiresGrad && parameter.grad !== undefined;
 }
 

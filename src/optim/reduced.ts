@@ -8,7 +8,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 
 /**
  * Refuses parameters that require a gradient and that no parallelism reduces, if there are several ranks, or other parameters are
- * reduced (PyTorch: "mixed torch.Tensor and DTensor"): each rank would have another gradient, another norm and another update of them.
+ * reduced (PyTorch: "mixed torch.Tensor and DTensor"): each rank would have a different gradient, norm and update of them.
  *
  * @param what the action in the error's text, e.g. `clip gradients`
  * @param worldSize the number of ranks, where that is known

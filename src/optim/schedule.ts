@@ -65,12 +65,12 @@ export interface ScheduleOptions {
 /**
  * Makes a schedule.
  *
- * @param shareAt falls from 1 to 0, by the progress from 0 to 1 between the step with factor 1 and the end
+ * @param shareAt `since`: steps since the step with factor 1, of `length`. It falls from 1 to 0, by the progress from 0 to 1 between the step with factor 1 and the end
  */
 function schedule(
   name: string,
   options: ScheduleOptions,
-  shareAt: (math: PortableMath, progress: number) => number,
+  shareAt: (math: PortableMath, progress: number, since: number, length: number) => number,
 ): Schedule {
   requireKnownKeys(`make a schedule '${name}'`, options, { warmupSteps: true, steps: true, minRatio: true });
   const { warmupSteps = 0, steps, minRatio = 0 } = options;
@@ -93,7 +93,8 @@ function schedule(
     factorAt(math, step) {
       if (step < warmupSteps) return step / warmupSteps;
       const progress = Math.min(1, (step - peak) / (steps + 1 - peak));
-      return minRatio + (1 - minRatio) * shareAt(math, progress);
+      const [since, length] = [step - peak, steps + 1 - peak];
+      return minRatio + (1 - minRatio) * shareAt(math, progress, since, length);
     },
   };
 }
@@ -133,9 +134,161 @@ export function constant(options: ScheduleOptions): Schedule {
   return schedule("constant", options, () => 1);
 }
 
-/** Names of schedules. */
-export const SCHEDULE_NAMES = ["cosine", "linear", "constant"] as const;
+/** Options of {@link cosineWithRestarts}. */
+export interface RestartOptions extends ScheduleOptions {
+  /** The number of times that the factor falls from 1. @default 1 */
+  readonly cycles?: number;
+}
+
+/**
+ * Falls along half a cosine several times, each time from 1 (transformers' `cosine_with_restarts`).
+ *
+ * @throws {ArgumentError} if the steps or cycles make no sense
+ * @example
+ * ```ts
+ * import { cosineWithRestarts } from "fullyshard";
+ * const twice = cosineWithRestarts({ steps: 200, warmupSteps: 20, cycles: 2 });
+ * if (twice.text !== "cosine_with_restarts (cycles 2) over 200 steps, 20 of them to warm up, to 0") throw new Error(twice.text);
+ * ```
+ */
+export function cosineWithRestarts({ cycles = 1, ...options }: RestartOptions): Schedule {
+  if (!(isWithin(cycles, 0) && cycles > 0 && cycles < Infinity)) {
+    throw new ArgumentError(`Cannot restart a cosine for ${valueText(cycles)} cycles: give a positive number`);
+  }
+  return schedule(`cosine_with_restarts (cycles ${cycles})`, options, (math, progress) => {
+    return progress >= 1 ? 0 : 0.5 * (1 + math.cos(Math.PI * ((cycles * progress) % 1)));
+  });
+}
+
+/** Options of {@link polynomial}. */
+export interface PolynomialOptions extends ScheduleOptions {
+  /** The power of the part of the steps that is left. @default 1 */
+  readonly power?: number;
+}
+
+/**
+ * Falls as a power of the part of the steps that is left (transformers' `polynomial`, whose `lr_end` is `minRatio` times the rate).
+ *
+ * @throws {ArgumentError} if the steps or the power make no sense
+ */
+export function polynomial({ power = 1, ...options }: PolynomialOptions): Schedule {
+  if (!(isWithin(power, 0) && power < Infinity)) {
+    throw new ArgumentError(`Cannot fall with the power ${valueText(power)}: give a number from 0`);
+  }
+  return schedule(`polynomial (power ${power})`, options, (math, progress) => {
+    return power === 1 ? 1 - progress : math.pow(1 - progress, power);
+  });
+}
+
+/** Options of {@link inverseSqrt}. */
+export interface InverseSqrtOptions extends ScheduleOptions {
+  /** Steps after which the factor is 1/√2 of that at the end of the warm-up. @default the warm-up's steps, or 10,000 without one */
+  readonly timescale?: number;
+}
+
+/**
+ * Falls as one over the root of the steps (transformers' `inverse_sqrt`), and never reaches an end.
+ *
+ * @throws {ArgumentError} if the steps or the time scale make no sense, or `minRatio` is given
+ */
+export function inverseSqrt({ timescale, ...options }: InverseSqrtOptions): Schedule {
+  const { warmupSteps = 0, minRatio = 0 } = options;
+  const scale = timescale ?? (warmupSteps > 0 ? warmupSteps : 10_000);
+  if (!(isWithin(scale, 0) && scale > 0 && scale < Infinity) || minRatio !== 0) {
+    throw new ArgumentError(
+      `Cannot fall by the root of steps with timescale ${valueText(scale)} and minRatio ${valueText(minRatio)}: ` +
+        "give a positive number, and no minRatio",
+    );
+  }
+  return schedule(
+    `inverse_sqrt (timescale ${scale})`,
+    options,
+    (_math, _progress, since) => 1 / Math.sqrt((since + scale) / scale),
+  );
+}
+
+/** Options of {@link warmupStableDecay}. */
+export interface WarmupStableDecayOptions extends ScheduleOptions {
+  /** Steps at the end in which the factor falls. */
+  readonly decaySteps: number;
+  /** The shape of the fall. @default cosine */
+  readonly decayType?: "cosine" | "linear" | "1-sqrt";
+}
+
+/**
+ * Stays at 1 and falls at the end (transformers' `warmup_stable_decay`, whose warm-up is linear from 0 here).
+ *
+ * @throws {ArgumentError} if the steps make no sense
+ */
+export function warmupStableDecay(
+  { decaySteps, decayType = "cosine", ...options }: WarmupStableDecayOptions,
+): Schedule {
+  const { warmupSteps = 0, steps } = options;
+  if (!(Number.isInteger(decaySteps) && decaySteps >= 0 && decaySteps <= steps - warmupSteps)) {
+    throw new ArgumentError(
+      `Cannot decay in ${
+        valueText(decaySteps)
+      } of ${steps} steps, ${warmupSteps} of them to warm up: give an integer from 0 to ${steps - warmupSteps}`,
+    );
+  }
+  if (!["cosine", "linear", "1-sqrt"].includes(decayType)) {
+    throw new ArgumentError(`Cannot decay along ${valueText(decayType)}: expected cosine, linear or 1-sqrt`);
+  }
+  return schedule(
+    `warmup_stable_decay (${decaySteps} steps to decay, ${decayType})`,
+    options,
+    (math, _progress, since, length) => {
+      const progress = Math.max(0, since - (length - decaySteps)) / Math.max(1, decaySteps);
+      if (progress >= 1) return decaySteps === 0 && since < length ? 1 : 0;
+      if (decayType === "cosine") return 0.5 * (1 + math.cos(Math.PI * progress));
+      return decayType === "linear" ? 1 - progress : 1 - Math.sqrt(progress);
+    },
+  );
+}
+
+/** Names of schedules: transformers' names where it has them. */
+export const SCHEDULE_NAMES = [
+  "cosine",
+  "linear",
+  "constant",
+  "cosine_with_restarts",
+  "polynomial",
+  "inverse_sqrt",
+  "warmup_stable_decay",
+] as const;
 /** Name of a schedule. */
 export type ScheduleName = typeof SCHEDULE_NAMES[number];
+
+/** Options of any schedule; each reads its own. */
+export interface AnyScheduleOptions extends ScheduleOptions {
+  /** See {@link RestartOptions}. */
+  readonly cycles?: number | undefined;
+  /** See {@link PolynomialOptions}. */
+  readonly power?: number | undefined;
+  /** See {@link WarmupStableDecayOptions}. @default a tenth of the steps */
+  readonly decaySteps?: number | undefined;
+}
+
 /** All schedules, by name. */
-export const SCHEDULES: Readonly<Record<ScheduleName, typeof cosine>> = { cosine, linear, constant };
+export const SCHEDULES: Readonly<Record<ScheduleName, (options: AnyScheduleOptions) => Schedule>> = {
+  cosine: (options) => cosine(common(options)),
+  linear: (options) => linear(common(options)),
+  constant: (options) => constant(common(options)),
+  cosine_with_restarts: ({ cycles = 1, ...options }) => cosineWithRestarts({ ...common(options), cycles }),
+  polynomial: ({ power = 1, ...options }) => polynomial({ ...common(options), power }),
+  inverse_sqrt: (options) => inverseSqrt(common(options)),
+  warmup_stable_decay: ({ decaySteps, ...options }) => {
+    const { steps, warmupSteps = 0 } = options;
+    const usual = Math.min(Math.ceil(steps / 10), steps - warmupSteps);
+    return warmupStableDecay({ ...common(options), decaySteps: decaySteps ?? usual });
+  },
+};
+
+/** The options that all schedules have. */
+function common({ steps, warmupSteps, minRatio }: ScheduleOptions): ScheduleOptions {
+  return {
+    steps,
+    ...warmupSteps === undefined ? {} : { warmupSteps },
+    ...minRatio === undefined ? {} : { minRatio },
+  };
+}

@@ -3,14 +3,13 @@
  *
  * @module
  */
-import type { DevicePtr } from "../device/device.ts";
-import type { Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
 import { isWithin } from "../held.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { valueText } from "../words.ts";
 import type { OptimizerSettings, ParamGroupOptions } from "./groups.ts";
-import { Optimizer, type UpdateArgs } from "./optimizer.ts";
+import { Optimizer } from "./optimizer.ts";
+import type { UpdateRule } from "./rule.ts";
 
 /** Settings of SGD; the defaults are PyTorch's. */
 export interface SGDSettings extends OptimizerSettings {
@@ -29,10 +28,27 @@ export interface SGDSettings extends OptimizerSettings {
 /** Options of {@link SGD}. */
 export type SGDOptions = Partial<SGDSettings>;
 
+const MOMENTUM = "momentum_buffer";
+
+/** The update, with a state if any group has momentum. */
+function ruleWith(states: UpdateRule<SGDSettings>["states"]): UpdateRule<SGDSettings> {
+  return {
+    states,
+    record: ({ weightDecay, momentum, dampening, nesterov }, learningRate) => {
+      return [learningRate, weightDecay, momentum, dampening, Number(nesterov)];
+    },
+    update({ device: { kernels }, args, state }) {
+      kernels.sgd({ ...args, momentumBuffer: states.length > 0 ? state(MOMENTUM) : undefined });
+    },
+  };
+}
+
+const [PLAIN, WITH_MOMENTUM] = [ruleWith([]), ruleWith([{ name: MOMENTUM }])];
+
 /** SGD over float32 master weights. */
 export class SGD extends Optimizer<SGDSettings> {
   /**
-   * Takes what PyTorch's SGD takes for what is left open.
+   * Settings that are left out have PyTorch's defaults.
    *
    * @throws {ArgumentError} if a setting is out of range
    */
@@ -41,7 +57,7 @@ export class SGD extends Optimizer<SGDSettings> {
     super(parameters, { ...defaults, ...options });
   }
 
-  /** Refuses settings that make no sense. */
+  /** Refuses settings that are out of range. */
   protected override check({ learningRate, momentum, dampening, weightDecay, nesterov }: SGDSettings): void {
     const areSound = [learningRate, momentum, weightDecay].every((value) => isWithin(value, 0) && value < Infinity);
     if (!areSound || !Number.isFinite(dampening)) {
@@ -59,23 +75,13 @@ export class SGD extends Optimizer<SGDSettings> {
     }
   }
 
-  /** Names of the settings that only it has. */
+  /** Names of the settings that only SGD has. */
   protected override otherSettings(): { readonly momentum: true; readonly dampening: true; readonly nesterov: true } {
     return { momentum: true, dampening: true, nesterov: true };
   }
 
-  /** PyTorch's names of the states. */
-  protected override stateNames(): readonly string[] {
-    return this.groups.some(({ momentum }) => momentum !== 0) ? ["momentum_buffer"] : [];
-  }
-
-  /** The last three numbers of a record. */
-  protected override record({ momentum, dampening, nesterov }: SGDSettings): readonly [number, number, number] {
-    return [momentum, dampening, Number(nesterov)];
-  }
-
-  /** One kernel call. */
-  protected override update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void {
-    kernels.sgd({ ...args, momentumBuffer: this.stateNames().length > 0 ? state("momentum_buffer") : undefined });
+  /** One rule for all parameters. */
+  protected override ruleOf(): UpdateRule<SGDSettings> {
+    return this.groups.some(({ momentum }) => momentum !== 0) ? WITH_MOMENTUM : PLAIN;
   }
 }

@@ -7,20 +7,29 @@
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross, type MemoryPlace } from "../device/offload.ts";
-import type { StatePool } from "../device/state_pool.ts";
-import { float32 } from "../dtype.ts";
+import { ownerOf, type StatePool } from "../device/state_pool.ts";
+import { type DType, float32 } from "../dtype.ts";
 import { InternalError, UseAfterDisposeError } from "../errors.ts";
 
 /** Bytes of zeros that are written to a pool at once. */
 const PIECE_BYTES = 2 ** 20;
 
-/** A state: float32 elements, zeros at first. */
+/** Memory of a pool. */
+interface PooledMemory {
+  readonly pool: StatePool;
+  readonly holder: MemoryPlace["device"];
+  readonly ptr: DevicePtr;
+}
+
+/** Memory of a state's elements, zeros at first. */
 export class StateMemory {
   /** Bytes of all elements. */
   readonly byteLength: number;
+  /** dtype of the elements. */
+  readonly dtype: DType;
   readonly #owner: string;
   /** The place in the pool where the state rests, or its memory on the device. */
-  readonly #resting: { readonly pool: StatePool; readonly ptr: DevicePtr } | Buffer;
+  readonly #resting: PooledMemory | Buffer;
   #isReleased = false;
 
   /**
@@ -29,19 +38,20 @@ export class StateMemory {
    * @throws {OutOfMemoryError} if the device has none left
    * @throws {FileError} if the pool's file has no room
    */
-  constructor(device: Device, pool: StatePool | undefined, length: number, owner: string) {
-    this.byteLength = length * float32.byteLength;
+  constructor(device: Device, pool: StatePool | undefined, length: number, owner: string, dtype: DType = float32) {
+    this.byteLength = length * dtype.byteLength;
+    this.dtype = dtype;
     this.#owner = owner;
     if (pool === undefined) {
       const buffer = Buffer.allocate(device, this.byteLength, owner, "optimizer");
-      device.kernels.fill({ dtype: float32, n: length, value: 0, dst: buffer.ptr });
+      device.kernels.fill({ dtype, n: length, value: 0, dst: buffer.ptr });
       this.#resting = buffer;
       return;
     }
     const ptr = pool.allocator.allocate(this.byteLength, owner, "optimizer");
-    this.#resting = { pool, ptr };
+    this.#resting = { pool, holder: ownerOf(pool), ptr };
     try {
-      // Written and not only counted, as the disk may be full.
+      // Zeros are written, and not only counted, because the disk may be full.
       const zeros = new Uint8Array(Math.min(PIECE_BYTES, this.byteLength));
       for (let done = 0; done < this.byteLength; done += zeros.byteLength) {
         pool.copyIn(devicePtr(ptr + done), zeros.subarray(0, this.byteLength - done));
@@ -52,14 +62,14 @@ export class StateMemory {
     }
   }
 
-  /** True if it rests in a pool, so that an update needs memory of the device for it. */
+  /** True if the state lies in a pool between updates, so that an update needs device memory for it. */
   get isPooled(): boolean {
     return !(this.#resting instanceof Buffer);
   }
 
   /** The owner of its memory between updates. */
   get holder(): MemoryPlace["device"] {
-    return this.#resting instanceof Buffer ? this.#resting.device : this.#resting.pool;
+    return this.#resting instanceof Buffer ? this.#resting.device : this.#resting.holder;
   }
 
   /** The place of the state's elements between updates, from `element` on. */
@@ -67,7 +77,7 @@ export class StateMemory {
     if (this.#isReleased) {
       throw new UseAfterDisposeError(`Cannot use '${this.#owner}' after its optimizer was disposed`);
     }
-    return { device: this.holder, ptr: devicePtr(this.#resting.ptr + element * float32.byteLength) };
+    return { device: this.holder, ptr: devicePtr(this.#resting.ptr + element * this.dtype.byteLength) };
   }
 
   /** Gives its memory back. */
@@ -81,12 +91,14 @@ export class StateMemory {
 /** Blocks to be updated on a device. */
 interface DeviceBlocks {
   readonly device: Device;
-  readonly blocks: Iterable<{ readonly block: { readonly states: ReadonlyMap<string, StateMemory> } }>;
+  readonly blocks: Iterable<
+    { readonly block: { readonly states: ReadonlyMap<string, { readonly memory: StateMemory }> } }
+  >;
 }
 
 /**
- * Memory of devices for the states of one update that rest in a pool. Each state in turn is copied to the device, updated and copied
- * back. So for each name the memory is as large as the largest such state. It is allocated before the first update.
+ * Device memory for states that lie in a pool between updates. The states of one block at a time are copied to the device, updated and
+ * copied back. So for each name of a state, the memory is as large as the largest block's. It is allocated before the first update.
  */
 export class UpdateRoom implements Disposable {
   readonly #buffers = new Map<Device, Map<string, Buffer>>();
@@ -108,7 +120,7 @@ export class UpdateRoom implements Disposable {
   #allocate(device: Device, blocks: DeviceBlocks["blocks"]): void {
     let needed: Map<string, number> | undefined;
     for (const { block: { states } } of blocks) {
-      for (const [name, { isPooled, byteLength }] of states) {
+      for (const [name, { memory: { isPooled, byteLength } }] of states) {
         if (!isPooled) continue;
         needed ??= new Map<string, number>();
         needed.set(name, Math.max(byteLength, needed.get(name) ?? byteLength));
@@ -123,22 +135,22 @@ export class UpdateRoom implements Disposable {
   }
 
   /** Copies states that rest in a pool to the device. */
-  begin(device: Device, states: ReadonlyMap<string, StateMemory>): void {
-    for (const [name, state] of states) {
+  begin(device: Device, states: ReadonlyMap<string, { readonly memory: StateMemory }>): void {
+    for (const [name, { memory: state }] of states) {
       if (state.isPooled) copyAcross(this.#placeOf(device, name), state.placeOf(0), state.byteLength);
     }
   }
 
   /** The address on the device of a state, between {@link begin} and {@link end}. */
-  ptrOf(device: Device, states: ReadonlyMap<string, StateMemory>, name: string): DevicePtr {
-    const state = states.get(name);
+  ptrOf(device: Device, states: ReadonlyMap<string, { readonly memory: StateMemory }>, name: string): DevicePtr {
+    const state = states.get(name)?.memory;
     if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
     return state.isPooled ? this.#placeOf(device, name).ptr : state.placeOf(0).ptr;
   }
 
   /** Copies states back to their pool, if they rest in one. */
-  end(device: Device, states: ReadonlyMap<string, StateMemory>): void {
-    for (const [name, state] of states) {
+  end(device: Device, states: ReadonlyMap<string, { readonly memory: StateMemory }>): void {
+    for (const [name, { memory: state }] of states) {
       if (state.isPooled) copyAcross(state.placeOf(0), this.#placeOf(device, name), state.byteLength);
     }
   }

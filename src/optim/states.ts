@@ -1,18 +1,22 @@
 /**
- * States of an optimizer: flat float32 arrays, with an element for each element of a parameter that requires a gradient and that this
- * rank keeps, and the steps that each parameter has taken. Parameters of a flat shard that were first trained together are a block,
- * which one kernel call updates.
+ * States of an optimizer: flat arrays, most of them with a float32 element for each element of a parameter that requires a gradient and
+ * that this rank keeps, and the steps that each parameter has taken. Parameters of a flat shard that were first trained together, and that
+ * one rule updates, are a block.
  *
  * @module
  */
+import { at } from "../at.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type DevicePtr, devicePtr } from "../device/device.ts";
-import type { MemoryPlace } from "../device/offload.ts";
-import { float32, int32 } from "../dtype.ts";
+import { copyAcross, type MemoryPlace } from "../device/offload.ts";
+import { type DType, float32, int32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { requireHeld } from "../held.ts";
-import type { FlatShard, Parameter } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { FlatShard } from "../tensor/parameter_storage.ts";
+import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { OptimizerSettings, ParamGroup } from "./groups.ts";
+import type { RuleChoice, StateSpec, UpdateRule } from "./rule.ts";
 import { StateMemory } from "./state_memory.ts";
 
 /** One state of one parameter: this rank's elements of it. */
@@ -21,48 +25,71 @@ export interface OptimizerStateView {
   readonly parameter: Parameter;
   /** PyTorch's name of the state, e.g. `exp_avg`. */
   readonly name: string;
+  /** dtype of its elements in memory. */
+  readonly dtype: DType;
+  /** The elements of the state that this rank keeps. */
+  readonly shard: ShardLayout;
   /** The device or pool that its memory belongs to. */
   readonly device: MemoryPlace["device"];
-  /** Address of the first of `parameter.storage.shard.numel` float32 elements, until the optimizer is disposed. */
+  /** Address of the first of `shard.numel` elements, until the optimizer is disposed. */
   readonly ptr: () => DevicePtr;
 }
 
-/** A parameter with its group, and its first element in the states. */
+/** A parameter with its group, and its first element in states that have an element for each of its elements. */
 export interface BlockMember<S extends OptimizerSettings> {
+  /** The parameter. */
   readonly parameter: Parameter;
+  /** Its group. */
   readonly group: ParamGroup<S>;
+  /** Its first element in the states. */
   readonly state: number;
 }
 
-/** Parameters of one flat shard that were first trained together; one kernel call updates them. */
+/** One state of all members of a block. */
+export interface BlockState {
+  /** Its name and layout. */
+  readonly spec: StateSpec;
+  /** The elements of all members. */
+  readonly memory: StateMemory;
+  /** The elements that this rank keeps, and the place of the first in the memory, by member. */
+  readonly parts: readonly { readonly shard: ShardLayout; readonly begin: number }[];
+}
+
+/** Parameters of one flat shard that were first trained together and that one rule updates. */
 export interface ParameterBlock<S extends OptimizerSettings> {
+  /** The flat shard. */
   readonly flatShard: FlatShard;
+  /** The rule. */
+  readonly rule: UpdateRule<S>;
+  /** The parameters. */
   readonly members: readonly BlockMember<S>[];
-  /** Elements of each state: those of all members, in their order. */
+  /** Elements that this rank keeps of all members, in their order. */
   readonly length: number;
   /** The states of all members by name. */
-  readonly states: ReadonlyMap<string, StateMemory>;
+  readonly states: ReadonlyMap<string, BlockState>;
   /** int32 steps taken, by member: a member without a gradient is not stepped. */
   readonly steps: Buffer;
+  /** States may have been written from outside since the last update. */
+  isFresh: boolean;
 }
 
 /** The states of all parameters that were trained. */
 export class OptimizerStates<S extends OptimizerSettings> {
   readonly #groups: readonly ParamGroup<S>[];
-  readonly #names: () => readonly string[];
+  readonly #choice: RuleChoice<S>;
   readonly #blocks: ParameterBlock<S>[] = [];
   readonly #places = new Map<Parameter, { readonly block: ParameterBlock<S>; readonly index: number }>();
-  /** Steps, from a checkpoint, of parameters that no block holds yet. */
+  /** Numbers of steps from a checkpoint, for parameters that no block holds yet. */
   readonly #given = new Map<Parameter, number>();
 
   /**
    * Allocates nothing; {@link adopt} does.
    *
-   * @param names gives PyTorch's names of the states that new parameters get
+   * @param choice says what each parameter is updated by, and which states it has
    */
-  constructor(groups: readonly ParamGroup<S>[], names: () => readonly string[]) {
+  constructor(groups: readonly ParamGroup<S>[], choice: RuleChoice<S>) {
     this.#groups = groups;
-    this.#names = names;
+    this.#choice = choice;
   }
 
   /** The blocks, in the order of their first training. */
@@ -70,9 +97,16 @@ export class OptimizerStates<S extends OptimizerSettings> {
     return this.#blocks;
   }
 
-  /** Allocates states of parameters that have none and require a gradient; some may have been frozen before. */
+  /**
+   * Allocates the states of parameters that require a gradient and have none yet, as zeros: in the first step all, later those that
+   * were frozen before. {@link free} frees them.
+   */
   adopt(): void {
-    const fresh = new Map<FlatShard, BlockMember<S>[]>();
+    const fresh = new Map<
+      FlatShard,
+      Map<string, { readonly rule: UpdateRule<S>; readonly members: BlockMember<S>[] }>
+    >();
+    const ids = new Map<UpdateRule<S>, number>();
     for (const group of this.#groups) {
       for (const parameter of group.parameters) {
         const { requiresGrad, storage: { flatShard } } = parameter;
@@ -83,15 +117,23 @@ export class OptimizerStates<S extends OptimizerSettings> {
           );
         }
         if (!requiresGrad || held !== undefined) continue;
-        const members = fresh.get(flatShard) ?? [];
+        const rule = this.#choice.ruleOf(parameter, group);
+        if (!ids.has(rule)) ids.set(rule, ids.size);
+        const key = [ids.get(rule), ...this.#choice.statesBeside(group).map(({ name }) => name)].join();
+        const blocks = fresh.get(flatShard) ?? new Map<string, { rule: UpdateRule<S>; members: BlockMember<S>[] }>();
+        const members: BlockMember<S>[] = blocks.get(key)?.members ?? [];
         const last = members.at(-1);
         members.push({ parameter, group, state: last === undefined ? 0 : endOf(last) });
-        fresh.set(flatShard, members);
+        blocks.set(key, { rule, members });
+        fresh.set(flatShard, blocks);
       }
     }
     using opened = new DisposableStack();
-    const blocks = Array.from(fresh, ([flatShard, members]) => {
-      const block = this.#newBlock(flatShard, members);
+    const all = [...fresh].flatMap(([flatShard, blocks]) =>
+      [...blocks.values()].map((block) => ({ flatShard, ...block }))
+    );
+    const blocks = all.map(({ flatShard, rule, members }) => {
+      const block = this.#newBlock(flatShard, rule, members);
       opened.defer(() => freeBlock(block));
       return block;
     });
@@ -102,14 +144,17 @@ export class OptimizerStates<S extends OptimizerSettings> {
     }
   }
 
-  /** Every state of every parameter that requires a gradient. States that were not allocated yet are, with zeros. */
+  /** Every state of every parameter that requires a gradient. Allocates missing states first, as zeros. */
   *views(): Generator<OptimizerStateView> {
     this.adopt();
-    for (const { members, states } of this.#blocks) {
-      for (const { parameter, state } of members) {
+    for (const block of this.#blocks) {
+      block.isFresh = true;
+      for (const [index, { parameter }] of block.members.entries()) {
         if (!parameter.requiresGrad) continue;
-        for (const [name, memory] of states) {
-          yield { parameter, name, device: memory.holder, ptr: () => memory.placeOf(state).ptr };
+        for (const [name, { memory, parts }] of block.states) {
+          const { shard, begin } = at(parts, index, "part of a state");
+          const ptr = (): DevicePtr => memory.placeOf(begin).ptr;
+          yield { parameter, name, dtype: memory.dtype, shard, device: memory.holder, ptr };
         }
       }
     }
@@ -138,13 +183,15 @@ export class OptimizerStates<S extends OptimizerSettings> {
     else parameter.storage.flatShard.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
   }
 
-  /** Bytes of all states on this rank. States that were not allocated yet are. */
+  /** Bytes of all states on this rank. Allocates missing states first. */
   get byteLength(): number {
     this.adopt();
-    return this.#blocks.reduce((sum, { states, length }) => sum + states.size * length * float32.byteLength, 0);
+    const bytesOf = ({ states }: ParameterBlock<S>): number =>
+      [...states.values()].reduce((sum, { memory }) => sum + memory.byteLength, 0);
+    return this.#blocks.reduce((sum, block) => sum + bytesOf(block), 0);
   }
 
-  /** Frees all states. */
+  /** Frees all states: called by `Optimizer.dispose`. */
   free(): void {
     for (const block of this.#blocks) freeBlock(block);
     this.#blocks.length = 0;
@@ -152,21 +199,31 @@ export class OptimizerStates<S extends OptimizerSettings> {
   }
 
   /** Allocates the states of parameters. Where memory runs out, it keeps none. */
-  #newBlock(flatShard: FlatShard, members: readonly BlockMember<S>[]): ParameterBlock<S> {
+  #newBlock(flatShard: FlatShard, rule: UpdateRule<S>, members: readonly BlockMember<S>[]): ParameterBlock<S> {
     const { device } = flatShard;
     const length = members.reduce((_, member) => endOf(member), 0);
-    const states = new Map<string, StateMemory>();
+    const states = new Map<string, BlockState>();
     using opened = new DisposableStack();
-    for (const name of this.#names()) {
-      const state = new StateMemory(device, flatShard.statePool, length, `optimizer ${name}`);
-      opened.defer(() => state.release());
-      states.set(name, state);
+    const parameters = members.map(({ parameter }) => parameter);
+    const [first] = members;
+    for (const spec of [...rule.states, ...first === undefined ? [] : this.#choice.statesBeside(first.group)]) {
+      let end = 0;
+      const parts = parameters.map((parameter) => {
+        const shard = spec.layout?.(parameter, parameters) ?? parameter.storage.shard;
+        const begin = end + (spec.before?.(parameter) ?? 0);
+        end = begin + shard.numel;
+        return { shard, begin };
+      });
+      const memory = new StateMemory(device, flatShard.statePool, end, `optimizer ${spec.name}`, spec.dtype);
+      opened.defer(() => memory.release());
+      if (spec.initial === "parameter") copyValues(memory, flatShard, members);
+      states.set(spec.name, { spec, memory, parts });
     }
     const steps = Buffer.allocate(device, members.length * int32.byteLength, "optimizer steps", "optimizer");
     opened.move();
     const given = Int32Array.from(members, ({ parameter }) => this.#given.get(parameter) ?? 0);
     device.copyIn(steps.ptr, new Uint8Array(given.buffer));
-    return { flatShard, members, length, states, steps };
+    return { flatShard, rule, members, length, states, steps, isFresh: true };
   }
 
   #stepsPtr(parameter: Parameter): DevicePtr | undefined {
@@ -181,5 +238,20 @@ function endOf({ parameter, state }: { readonly parameter: Parameter; readonly s
 }
 
 function freeBlock<S extends OptimizerSettings>({ states, steps }: ParameterBlock<S>): void {
-  for (const buffer of [...states.values(), steps]) buffer.release();
+  for (const { memory } of states.values()) memory.release();
+  steps.release();
+}
+
+/** Writes the values of the members to a state. */
+function copyValues<S extends OptimizerSettings>(
+  memory: StateMemory,
+  { device, param }: FlatShard,
+  members: readonly BlockMember<S>[],
+): void {
+  for (const { parameter, state } of members) {
+    parameter.requireValues();
+    const { offset, numel } = parameter.storage.shard;
+    const ptr = devicePtr(param + offset * float32.byteLength);
+    copyAcross(memory.placeOf(state), { device, ptr }, numel * float32.byteLength);
+  }
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { bfloat16, float32 } from "../dtype.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import { type FullyShardedModule, undoSharding } from "../fsdp/handle.ts";
@@ -25,20 +26,26 @@ export interface ShardModelOptions
   readonly note?: ((text: string) => void) | undefined;
 }
 
+/** Names of the options of {@link shardModel}. */
+export const SHARD_OPTIONS: KnownKeys<ShardModelOptions> = {
+  ...{ mesh: true, reshardAfterForward: true, precision: true, backwardPrefetch: true, offloadPolicy: true },
+  ...{ fsdpPlan: true, forwardPrefetch: true, note: true },
+};
+
 /** The dtypes of "mixed_precision" in a plan, as in Hugging Face's. */
 const MIXED = { paramDtype: bfloat16, reduceDtype: float32 } as const;
 
 /** The way in which a model was sharded, for callers that shard it again. */
-interface Sharding {
+interface ModelShardingRecord {
   /** The options that {@link shardModel} received. */
   readonly options: Omit<ShardModelOptions, "note">;
   /** The `requiresGrad` of each parameter at that time: parameters that require gradients lie together. */
   readonly requiresGrad: readonly boolean[];
 }
-const SHARDED: WeakMap<Module, Sharding> = new WeakMap();
+const SHARDED: WeakMap<Module, ModelShardingRecord> = new WeakMap();
 
 /** The way in which {@link shardModel} sharded a model; undefined if another call sharded it. */
-export function shardingOf(model: Module): Sharding | undefined {
+export function shardingOf(model: Module): ModelShardingRecord | undefined {
   return SHARDED.get(model);
 }
 
@@ -53,7 +60,7 @@ export function shardingOf(model: Module): Sharding | undefined {
  *
  * @returns the handle of the root
  * @throws {ConfigError} listing each pattern and class of the plan that the model does not have
- * @throws {ArgumentError} as `fullyShard`
+ * @throws {ArgumentError} if an option is none of these, and as `fullyShard`
  * @example
  * ```ts
  * import { describeSharding, launch, openModel, shardModel } from "fullyshard";
@@ -67,6 +74,7 @@ export function shardingOf(model: Module): Sharding | undefined {
  * ```
  */
 export function shardModel(model: Module, options: ShardModelOptions): FullyShardedModule {
+  requireKnownKeys("shard a model", options, SHARD_OPTIONS);
   const { note, ...kept } = options;
   const requiresGrad = [...model.namedParameters()].map(([, parameter]) => parameter.requiresGrad);
   // A plan may hold a function of the user: what it throws on one rank stops all before the first unit.

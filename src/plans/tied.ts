@@ -10,7 +10,7 @@ import { childrenOf } from "./anatomy.ts";
 import type { PlannedUnit } from "./plan.ts";
 
 /** One use of a parameter: the unit around it (undefined for the root's), and the module that holds the parameter in a field. */
-interface Use {
+interface ParameterUse {
   readonly unit: PlannedUnit | undefined;
   readonly owner: Module;
 }
@@ -58,8 +58,8 @@ function merged(units: readonly PlannedUnit[], modules: PlannedUnit["modules"]):
 }
 
 /** All uses of parameters that are used more than once, in the order of the tree. */
-function usesOf(model: Module, units: readonly PlannedUnit[]): ReadonlyMap<Parameter, readonly Use[]> {
-  const uses = new Map<Parameter, Use[]>();
+function usesOf(model: Module, units: readonly PlannedUnit[]): ReadonlyMap<Parameter, readonly ParameterUse[]> {
+  const uses = new Map<Parameter, ParameterUse[]>();
   const seen = new Set<Module>();
   const visit = (module: Module, around: PlannedUnit | undefined): void => {
     if (seen.has(module)) return;

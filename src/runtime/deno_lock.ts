@@ -29,7 +29,7 @@ interface DenoFile {
   close(): void;
 }
 
-interface Deno {
+interface DenoFiles {
   openSync(path: string, options: { readonly read: boolean; readonly write: boolean }): DenoFile;
 }
 
@@ -56,6 +56,6 @@ export function openLockable(path: string): LockableFile | undefined {
   };
 }
 
-function isDeno(candidate: unknown): candidate is Deno {
+function isDeno(candidate: unknown): candidate is DenoFiles {
   return typeof candidate === "object" && candidate !== null && "openSync" in candidate;
 }

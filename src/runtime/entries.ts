@@ -18,7 +18,7 @@ import { guarded } from "./files.ts";
  */
 export type EntryKind = "file" | "directory" | "special" | "nowhere" | "unreadable";
 
-export interface Entry {
+export interface DirectoryEntry {
   /** The name; if it is `unnamed`, with `\xe9` for bytes that are not UTF-8 (Deno has U+FFFD in their place). */
   readonly name: string;
   /** `unnamed`: the name is not UTF-8, so it cannot be opened. */
@@ -26,12 +26,12 @@ export interface Entry {
 }
 
 /** All names in a directory, sorted by code unit. @throws {FileError} if it cannot be listed */
-export function listEntries(directory: string): Entry[] {
+export function listEntries(directory: string): DirectoryEntry[] {
   const names = guarded(directory, "list", () => fs.readdirSync(directory)).sort();
   if (!names.some((name) => name.includes("\ufffd"))) return names.flatMap((name) => entryOf(directory, name));
   const bytes = guarded(directory, "list", () => fs.readdirSync(directory, { encoding: "buffer" }));
   const seen = new Set<string>();
-  return bytes.map(nameOf).sort((a, b) => a.name < b.name ? -1 : 1).flatMap(({ name, isExact }): Entry[] => {
+  return bytes.map(nameOf).sort((a, b) => a.name < b.name ? -1 : 1).flatMap(({ name, isExact }): DirectoryEntry[] => {
     // Deno gives the same text for all names that differ in such bytes only, and cannot open it.
     const isDouble = seen.has(name);
     seen.add(name);
@@ -64,7 +64,7 @@ export function fileTimes(
   return { inode: ino, modifiedMs: Math.floor(mtimeMs), changedMs: Math.floor(ctimeMs / 1000) * 1000 };
 }
 
-function entryOf(directory: string, name: string): Entry[] {
+function entryOf(directory: string, name: string): DirectoryEntry[] {
   const kind = entryKind(`${directory}/${name}`);
   return kind === undefined ? [] : [{ name, kind }]; // it has gone meanwhile
 }

@@ -8,7 +8,6 @@ import { pipeline } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { FileError } from "../errors.ts";
 import { codeOf } from "./errno.ts";
-import { openReadable } from "./files.ts";
 
 /** The first bytes of what gzip has written. */
 const MAGIC = [0x1f, 0x8b];
@@ -18,14 +17,6 @@ export function isGzip(head: Uint8Array): boolean {
   return MAGIC.every((byte, i) => head[i] === byte);
 }
 
-/** True if a file begins with gzip's magic number. @throws {FileError} if it cannot be read */
-export function isGzipFile(file: string): boolean {
-  using reader = openReadable(file);
-  const head = new Uint8Array(Math.min(MAGIC.length, reader.byteLength));
-  reader.read(0, head);
-  return isGzip(head);
-}
-
 /**
  * The bytes that gzip has compressed into a file, all members of it.
  *
@@ -33,7 +24,7 @@ export function isGzipFile(file: string): boolean {
  */
 export async function* gunzip(file: string): AsyncGenerator<Uint8Array> {
   const unzip = createGunzip();
-  // What goes wrong with the source ends the reading below with the same error.
+  // An error of the source ends the reading below with the same error.
   pipeline(fs.createReadStream(file), unzip, () => undefined);
   try {
     for await (const piece of unzip) if (piece instanceof Uint8Array) yield piece;

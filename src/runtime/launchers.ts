@@ -1,6 +1,6 @@
 /**
- * Launchers whose ranks this library cannot join: those of MPI, PMI and PMIx, and of batch systems other than SLURM. Their
- * variables are known so that their ranks are refused: otherwise each rank would train the full model alone.
+ * Launchers whose ranks this library cannot join: MPI, PMI and PMIx, and batch systems other than SLURM. Their variables are known so
+ * that their ranks are refused: otherwise each rank would train the full model alone.
  *
  * @module
  */
@@ -21,7 +21,7 @@ interface ForeignLauncher {
   readonly known: readonly EnvName[];
 }
 
-/** Launchers; one that also sets another's variables comes before it. */
+/** Launchers. A launcher that also sets the variables of a second one comes before the second. */
 const FOREIGN_LAUNCHERS: readonly ForeignLauncher[] = [
   {
     name: "Open MPI's mpirun",

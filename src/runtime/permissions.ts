@@ -13,7 +13,7 @@ export type Permission =
 
 type State = { readonly state: string };
 
-interface Deno {
+interface DenoPermissions {
   readonly permissions: { querySync(permission: Permission): State; requestSync(permission: Permission): State };
 }
 
@@ -46,6 +46,6 @@ export function permissionRemedy(error: unknown): string | undefined {
   return `Deno was not given the permission; add ${flags}`;
 }
 
-function isDeno(candidate: unknown): candidate is Deno {
+function isDeno(candidate: unknown): candidate is DenoPermissions {
   return typeof candidate === "object" && candidate !== null && "permissions" in candidate;
 }

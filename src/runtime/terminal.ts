@@ -12,7 +12,7 @@ import { codeOf } from "./errno.ts";
 import { type Environment, processEnvironment } from "./env.ts";
 
 /** The two streams of a command. */
-export type StreamName = "stdout" | "stderr";
+export type OutputName = "stdout" | "stderr";
 
 export interface TerminalManners {
   /** A line may be erased and written anew. */
@@ -47,7 +47,7 @@ export interface Terminal {
 }
 
 /** Standard output or standard error. */
-export function terminal(stream: StreamName): Terminal {
+export function terminal(stream: OutputName): Terminal {
   const out = process[stream];
   const environment = processEnvironment();
   const isTerminal = out.isTTY === true;
@@ -72,7 +72,7 @@ export interface TextSink {
 
 /** Log lines above, a status line below. */
 export class StatusTerminal {
-  readonly #sinks: Readonly<Record<StreamName, TextSink>>;
+  readonly #sinks: Readonly<Record<OutputName, TextSink>>;
   readonly #manners: TerminalManners;
   /** The stream that shows the status; undefined if neither is a terminal that redraws. */
   readonly #statusSink: TextSink | undefined;
@@ -102,12 +102,12 @@ export class StatusTerminal {
   }
 
   /** True if a stream may have colors. */
-  hasColors(stream: StreamName): boolean {
+  hasColors(stream: OutputName): boolean {
     return this.#manners.colors && this.#sinks[stream].isTTY === true;
   }
 
   /** Writes log lines, given without line breaks; false if the reader is slower than the writer. */
-  lines(stream: StreamName, lines: readonly string[]): boolean {
+  lines(stream: OutputName, lines: readonly string[]): boolean {
     if (lines.length === 0) return true;
     const sink = this.#sinks[stream];
     this.#erase();

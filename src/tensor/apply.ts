@@ -146,7 +146,7 @@ function edgeOf({ shape, dtype }: Tensor, node: Node, index: number): Edge {
   return { node, index, sink: undefined, shape, dtype };
 }
 
-/** Facts of a call that its node keeps. */
+/** Values of a call that its node keeps. */
 interface Recorded<A> {
   readonly name: string;
   readonly attrs: A;

@@ -1,8 +1,8 @@
 /**
  * Placements: how a parameter is the local part of a global tensor. A placement cuts one dim over the ranks of an axis, into chunks
- * as PyTorch's `Shard(dim)` does: of one size, of which the last may be shorter. Several placements cut one after another, each what
- * the one before has left. What a rank keeps of its part, a flat range under FSDP, is boxes of the global tensor by
- * {@link globalLayout}; so initialization and checkpoints see global tensors alone, on any axes.
+ * as PyTorch's `Shard(dim)` does: of one size, of which the last may be shorter. Several placements apply in order: each cuts the part
+ * that the placements before it have left. {@link globalLayout} turns the elements that a rank keeps of its part, such as FSDP's flat
+ * range, into boxes of the global tensor. So initialization and checkpoints see global tensors only, for any axes.
  *
  * @module
  */
@@ -16,14 +16,14 @@ export interface CutRule {
   /** The dim, counted from 0. */
   readonly dim: number;
   /**
-   * Equal parts of the dim of which each is cut by itself, as the gate and the up projection of one fused weight.
+   * Number of equal parts of the dim that are each cut by themselves, e.g. 2 for a fused weight of gate and up projection.
    *
    * @default 1
    */
   readonly packs?: number;
 }
 
-/** The ranks that a tensor is divided among, one of which this is. */
+/** The ranks among which a tensor is divided, this rank included. */
 export interface PlacementAxis {
   /** Name of the axis, for messages. */
   readonly name: string;
@@ -61,7 +61,7 @@ export function partShape(shape: Shape, { dim, packs, axis: { rank, size } }: Pl
   return shape.with(dim, chunkRange(at(shape, dim, "dim") / packs, of, size).length * packs);
 }
 
-/** Elements of the largest part that a rank has: the first's. */
+/** Number of elements of the largest part, which is the first rank's. */
 export function largestPart(shape: Shape, placements: readonly Placement[]): number {
   return numelOf(placements.reduce<Shape>((part, placement) => partShape(part, placement, 0), shape));
 }
@@ -82,7 +82,7 @@ export function lengthsOf(shape: Shape, placements: readonly Placement[], dim: n
   return lengths;
 }
 
-/** The elements of the global tensor that a layout of this rank's part is, in the same order in memory. */
+/** Converts a layout within this rank's part to a layout within the global tensor, with the same order in memory. */
 export function globalLayout(shape: Shape, placements: readonly Placement[], layout: ShardLayout): ShardLayout {
   const outers = placements.map((_, i) =>
     placements.slice(0, i).reduce<Shape>((part, one) => partShape(part, one), shape)
@@ -93,7 +93,7 @@ export function globalLayout(shape: Shape, placements: readonly Placement[], lay
   }, layout);
 }
 
-/** A box of a part as boxes of what was cut, in the order of its elements. */
+/** Converts a box of a part to boxes of the tensor that was cut, in the order of its elements. */
 function placeBox(shape: Shape, placement: Placement, box: Box): readonly Box[] {
   const { dim, packs, axis: { rank, size } } = placement;
   const pack = at(shape, dim, "dim") / packs;

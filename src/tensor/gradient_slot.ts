@@ -6,7 +6,7 @@
  * 3. At the end of the pass its sum is added to the sum of earlier passes.
  *
  * So accumulating micro-batches adds the same numbers in the same order as reducing over as many ranks. For the same reason the sum of
- * a pass has the dtype of the place: a narrower one would round where a reduction does not.
+ * a pass has the dtype of the place: a narrower dtype would round between passes, and a reduction over ranks does not.
  *
  * @module
  */
@@ -18,11 +18,11 @@ import { Tensor } from "./tensor.ts";
 
 /** Options of a {@link GradientSlot}. */
 export interface GradientSlotOptions {
-  /** Gives a handle on the place of the gradient. @default the first contribution stays in its own memory */
+  /** Gives a handle on the memory where the gradient belongs. @default the first contribution stays in its own memory */
   readonly place?: () => Tensor;
   /** The dtype of the place. @default the parameter's */
   readonly dtype?: DType;
-  /** Ops may write to the place; false if its dtype is narrower than the dtype that they compute in. @default true */
+  /** True if ops may write to the place; false if its dtype is narrower than their compute dtype. @default true */
   readonly direct?: boolean;
   /** Called before the first contribution of each pass, and before the first after a {@link GradientSlot.clear}. */
   readonly onContribution?: () => void;
@@ -30,7 +30,7 @@ export interface GradientSlotOptions {
   readonly onFinish?: () => void;
 }
 
-/** The gradient of one parameter, or of another leaf of the graph. */
+/** The gradient of a parameter or of any other leaf of the graph. */
 export class GradientSlot implements GradientSink {
   readonly dtype: DType | undefined;
   readonly #place: (() => Tensor) | undefined;

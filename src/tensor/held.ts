@@ -1,5 +1,5 @@
 /**
- * The memory that a tensor keeps alive: its own, and that of the graph which computed it.
+ * The memory that a tensor keeps alive: its own, and the memory of the graph that computed it.
  *
  * @module
  */

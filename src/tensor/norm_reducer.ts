@@ -1,6 +1,6 @@
 /**
- * Combines the parts of a norm that other ranks hold. A reducer belongs to a parameter's layout over the ranks, not to a group: the
- * parts of one that is cut over an axis are added over that axis too, and a copy that each rank of the axis has is not.
+ * Combines the parts of a norm that other ranks hold. A reducer belongs to a parameter's layout over the ranks, not to a group: if the
+ * parameter is cut over an axis, its parts are added over that axis too; if each rank of the axis has a copy, they are not.
  *
  * @module
  */
@@ -17,10 +17,10 @@ export interface NormReducer {
   allReduce(ptr: DevicePtr, n: number, dtype: DType, op: "sum" | "max"): void;
 }
 
-/** Reducers that follow each other, by the first and the next. */
+/** Combined reducers, by their first and their second reducer. */
 const CHAINS: WeakMap<NormReducer, WeakMap<NormReducer, NormReducer>> = new WeakMap();
 
-/** Combines over several axes, one after another: sums are exact, so their order is of no consequence. One object for equal lists. */
+/** Combines over several axes in turn: sums are exact, so the order of the axes does not matter. Equal lists give the same object. */
 export function reduceOver(reducers: readonly NormReducer[]): NormReducer | undefined {
   const [first, ...rest] = reducers;
   return first && rest.reduce((before, next) => {

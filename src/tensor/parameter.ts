@@ -1,23 +1,21 @@
 /**
- * Parameters: tensors with a name, an initialization, a gradient and a storage. The storage says which elements this rank keeps,
- * where the optimizer finds them, and where gradients are delivered. A plain parameter keeps all of its elements; a parallelism
- * gives it another storage by {@link Parameter.adopt}. So optimizers, checkpoints, DDP and FSDP share this contract and do not
- * know each other.
+ * Parameters: tensors with a name, an initialization, a gradient and a storage. A plain parameter keeps all of its elements; a
+ * parallelism gives it another storage by {@link Parameter.adopt}.
  *
  * @module
  */
-import type { GradientSink } from "../autograd/node.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
-import { type Device, type DevicePtr, NO_PTR } from "../device/device.ts";
-import type { StatePool } from "../device/state_pool.ts";
+import type { Device } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import { denseLayout, type Layout, numelOf, type Shape } from "../shape.ts";
+import { bytesOf, type QuantizedDType } from "../quantized.ts";
+import { denseLayout, numelOf, type Shape } from "../shape.ts";
 import { globalLayout, largestPart, partShape, type Placement } from "./cut.ts";
-import { GradientSlot } from "./gradient_slot.ts";
 import type { HostArray } from "./host.ts";
-import { type NormReducer, reduceOver } from "./norm_reducer.ts";
-import { fullLayout, type ShardLayout } from "./shard_layout.ts";
+import type { ComputeView, ParameterStorage } from "./parameter_storage.ts";
+import { plainStorage } from "./plain_storage.ts";
+import type { ShardLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
 
 /** Initialization of a parameter; each element depends only on the seed, the parameter's FQN and the element's index. */
@@ -27,111 +25,6 @@ export type Init =
   /** The logarithm of a uniform value. */
   | { readonly kind: "logUniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
-
-/** Flat memory of this rank's elements of some parameters, which an optimizer updates in one call if they are trained. */
-export interface FlatShard {
-  /** dtype of the elements at `param`: float32, or a narrower one of frozen parameters. */
-  readonly dtype: DType;
-  /** Device of the memory, which may differ from the device that computes with the parameters. */
-  readonly device: Device;
-  /** Storage of optimizer states between updates. @default the device */
-  readonly statePool?: StatePool | undefined;
-  /** Number of elements, with alignment gaps. */
-  readonly length: number;
-  /** Address of the elements. */
-  readonly param: DevicePtr;
-  /** Address of the gradients, in the same layout; read only while a parameter in the shard has one. */
-  readonly grad: DevicePtr;
-  /** Waits until no rank reads the memory any more. */
-  beginWrite(): void;
-  /** Makes written values visible to every reader. */
-  endWrite(): void;
-}
-
-/** Sums gradients over ranks at the end of a backward. */
-export interface GradientReducer {
-  /** True if the next backward reduces gradients; if false, they add up on each rank (PyTorch's `no_sync`). */
-  requiresGradientSync: boolean;
-  /** Divisor of the sums; initially the number of ranks. */
-  gradientDivideFactor: number;
-  /** The ranks that gradients are summed over, as the first group counts them. */
-  readonly worldRanks: readonly number[];
-}
-
-/** Kinds of parallelism of a parameter. */
-export type StorageKind = "plain" | "replicated" | "sharded";
-
-/** Memory of this rank's elements of a parameter, and of their gradient. */
-export interface ParameterStorage {
-  /** Kind of parallelism. */
-  readonly kind: StorageKind;
-  /** The elements of the global tensor that this rank keeps, and their place in the flat shard. */
-  readonly shard: ShardLayout;
-  /** Memory of the elements, alone or beside other parameters. */
-  readonly flatShard: FlatShard;
-  /** Receives the unsharded gradient from the backward pass. */
-  readonly sink: GradientSink;
-  /** Reduces the gradient; undefined for a plain parameter. */
-  readonly reducer: GradientReducer | undefined;
-  /** Adds up norms over the ranks that hold other elements; undefined where every rank holds the whole gradient. */
-  readonly normReducer: NormReducer | undefined;
-  /** True if the elements have values. */
-  hasValues(): boolean;
-  /** Called before the elements are written: allocates their memory if they have none. */
-  materialize(): void;
-  /** Drops the values, and frees memory that only they need. */
-  vacate(): void;
-  /** True if a backward has left gradients that were not reduced. */
-  hasUnreduced(): boolean;
-  /** Gradient of this rank's elements; undefined if there is none. The storage keeps the handle. */
-  gradient(): Tensor | undefined;
-  /** Drops the gradient. */
-  clearGradient(): void;
-}
-
-/** The storage of a parameter without parallelism. Its flat shard, and so its optimizer states, stay when it is replicated. */
-function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
-  const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
-  const flatShard: FlatShard = {
-    dtype: float32,
-    device: buffer.device,
-    length: parameter.numel,
-    get param() {
-      return buffer.ptr;
-    },
-    get grad() {
-      return parameter.grad?.ptr ?? NO_PTR;
-    },
-    beginWrite: () => {},
-    endWrite: () => void buffer.version++,
-  };
-  return {
-    kind: "plain",
-    shard: parameter.globalLayout(fullLayout(parameter.shape)),
-    flatShard,
-    sink,
-    reducer: undefined,
-    normReducer: reduceOver(parameter.placements.map(({ axis }) => axis.normReducer)),
-    hasValues: () => buffer.attached,
-    materialize() {
-      if (!buffer.attached) buffer.attach();
-    },
-    vacate: () => buffer.detach(),
-    hasUnreduced: () => false,
-    gradient: () => sink.gradient(),
-    clearGradient: () => sink.clear(),
-  };
-}
-
-/** Memory of a parameter's unsharded values, for computation. */
-export interface ComputeView {
-  /** The parameter takes over one reference on it. */
-  readonly buffer: Buffer;
-  /** Layout of the elements in the buffer. */
-  readonly layout: Layout;
-  /** dtype of the computation. */
-  readonly dtype: DType;
-}
 
 /** Called with a parameter whose gradient is complete. */
 export type GradientListener = (parameter: Parameter) => void;
@@ -158,11 +51,11 @@ export class Parameter extends Tensor {
   /** Distribution of the parameter's first values. */
   readonly init: Init;
   /**
-   * dtype of its values where it is sharded while it is frozen, such as the dtype of its file. Trained parameters, and parameters that
-   * are not sharded, are float32. Set it before `fullyShard`. @default float32
+   * dtype of its values if it is frozen when it is sharded, such as the dtype of its file. Trained parameters, and parameters that are
+   * not sharded, are float32. Set it before `fullyShard`. @default float32
    */
   frozenDtype: DType = float32;
-  /** Shape of the tensor that files and optimizers' states have; {@link shape} is that of this rank's part. */
+  /** Shape of the global tensor, as files and optimizer states have it; {@link shape} is the shape of this rank's part. */
   readonly globalShape: Shape;
   #placements: readonly Placement[] = [];
   /** The parameter's own memory, which holds its master values until it is sharded. */
@@ -170,6 +63,9 @@ export class Parameter extends Tensor {
   #plain: ParameterStorage;
   #storage: ParameterStorage;
   #requiresGrad: boolean;
+  /** dtype of the parameter's own memory. */
+  #ownDtype: DType = float32;
+  #quantized: QuantizedDType | undefined;
   readonly #gradientHooks = new Set<GradientListener>();
 
   /**
@@ -179,12 +75,13 @@ export class Parameter extends Tensor {
    * @param shape its shape; float32
    */
   constructor(device: Device, shape: Shape, options: ParameterOptions = {}) {
+    requireKnownKeys("make a Parameter", options, { init: true, requiresGrad: true });
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
     this.globalShape = shape;
     this.init = options.init ?? { kind: "constant", value: 0 };
     this.#own = buffer;
-    this.#plain = plainStorage(this, buffer);
+    this.#plain = plainStorage(this, buffer, float32);
     this.#storage = this.#plain;
     this.#requiresGrad = options.requiresGrad ?? true;
     this.requiresGrad = this.#requiresGrad;
@@ -213,12 +110,74 @@ export class Parameter extends Tensor {
   place(placements: readonly Placement[]): void {
     this.requirePlain("cut");
     if (this.#own.attached) throw new ArgumentError(`Cannot cut '${this.fqn}': it has values`);
+    if (this.#quantized !== undefined) {
+      throw new ArgumentError(
+        `Cannot cut '${this.fqn}' over an axis: it is quantized to ${this.#quantized.name}, and a cut would divide its blocks; load it ` +
+          "without quantization",
+      );
+    }
     this.zeroGrad();
     this.#placements = placements;
     const shape = placements.reduce<Shape>((part, one) => partShape(part, one), this.globalShape);
-    this.#own = Buffer.empty(this.device, numelOf(shape) * float32.byteLength, this.#own.owner, "parameters");
-    this.rebind(this.#own, denseLayout(shape), float32);
-    this.#plain = plainStorage(this, this.#own);
+    this.#takeMemory(
+      Buffer.empty(this.device, numelOf(shape) * float32.byteLength, this.#own.owner, "parameters"),
+      shape,
+    );
+  }
+
+  /** The dtype that its values are quantized to, wherever they lie; undefined if they are not. */
+  get quantized(): QuantizedDType | undefined {
+    return this.#quantized;
+  }
+
+  /**
+   * Keeps its values in a quantized dtype from now on, plain, sharded or replicated, and freezes it. Products dequantize them; other
+   * operations refuse it.
+   *
+   * @throws {ArgumentError} if it is not plain, has values, or is one rank's part of a tensor
+   */
+  quantize(dtype: QuantizedDType): void {
+    this.requireQuantizable();
+    this.zeroGrad();
+    this.#requiresGrad = false;
+    [this.#quantized, this.#ownDtype] = [dtype, dtype];
+    this.#takeMemory(Buffer.empty(this.device, bytesOf(dtype, this.numel), this.#own.owner, "parameters"), this.shape);
+  }
+
+  /**
+   * Refuses a parameter that cannot be quantized: check all parameters of a module before changing any.
+   *
+   * @throws {ArgumentError} as {@link quantize}
+   */
+  requireQuantizable(): void {
+    this.requirePlain("quantize");
+    if (this.#placements.length === 0 && !this.#own.attached) return;
+    const why = this.#own.attached ? "has values; quantize it before it is loaded" : "is cut over an axis";
+    throw new ArgumentError(`Cannot quantize '${this.fqn}': it ${why}`);
+  }
+
+  /**
+   * Keeps float32 values from now on, those that the quantized ones stand for.
+   *
+   * @param values memory with its values, as {@link allocateWide} gives it; the parameter takes it over
+   * @throws {ArgumentError} if it is not plain
+   */
+  dequantize(values: Buffer): void {
+    this.requirePlain("dequantize");
+    [this.#quantized, this.#ownDtype] = [undefined, float32];
+    this.#takeMemory(values, this.shape);
+  }
+
+  /** Memory for its values in float32, uninitialized. */
+  allocateWide(): Buffer {
+    return Buffer.allocate(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
+  }
+
+  /** Makes memory the parameter's own, in place of its present one. */
+  #takeMemory(own: Buffer, shape: Shape): void {
+    this.#own = own;
+    this.rebind(own, denseLayout(shape), this.#ownDtype);
+    this.#plain = plainStorage(this, own, this.#ownDtype);
     this.#storage = this.#plain;
     this.requiresGrad = this.#requiresGrad;
   }
@@ -278,9 +237,10 @@ export class Parameter extends Tensor {
   override set requiresGrad(requiresGrad: boolean) {
     const { dtype: kept } = this.#storage.flatShard;
     if (requiresGrad && kept !== float32) {
-      throw new ArgumentError(
-        `Cannot train '${this.fqn}': it was sharded while it was frozen, and is kept in ${kept.name}; set requiresGrad before fullyShard`,
-      );
+      const why = this.#quantized === undefined
+        ? `was sharded while it was frozen, and is kept in ${kept.name}; set requiresGrad before fullyShard`
+        : `is quantized to ${kept.name}; leave its module out of what is quantized`;
+      throw new ArgumentError(`Cannot train '${this.fqn}': it ${why}`);
     }
     this.#requiresGrad = requiresGrad;
     const { shape, dtype } = this;
@@ -330,28 +290,24 @@ export class Parameter extends Tensor {
 
   /** Memory for its unsharded values, uninitialized, for {@link takePlain}. Used by parallelisms. */
   allocatePlain(): Buffer {
-    return Buffer.allocate(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
+    return Buffer.allocate(this.device, bytesOf(this.#ownDtype, this.numel), this.fqn, "parameters");
   }
 
   /** Takes over memory with its unsharded values. The parameter must be plain, and have no memory. Used by parallelisms. */
   takePlain(own: Buffer): void {
     this.requirePlain("shard");
     this.zeroGrad();
-    this.#own = own;
-    this.#plain = plainStorage(this, own);
-    this.rebind(own, denseLayout(this.shape), float32);
-    this.#storage = this.#plain;
-    this.requiresGrad = this.#requiresGrad;
+    this.#takeMemory(own, this.shape);
   }
 
   /** Makes it a plain parameter without a gradient; if it was sharded, without memory. Used by parallelisms. */
   release(): void {
     this.zeroGrad();
     if (this.#storage.kind === "sharded") {
-      this.#own = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
-      this.#plain = plainStorage(this, this.#own);
+      this.#own = Buffer.empty(this.device, bytesOf(this.#ownDtype, this.numel), this.fqn, "parameters");
+      this.#plain = plainStorage(this, this.#own, this.#ownDtype);
     }
-    if (this.buffer !== this.#own) this.rebind(this.#own, denseLayout(this.shape), float32);
+    if (this.buffer !== this.#own) this.rebind(this.#own, denseLayout(this.shape), this.#ownDtype);
     this.#storage = this.#plain;
     this.requiresGrad = this.#requiresGrad;
   }
@@ -361,7 +317,7 @@ export class Parameter extends Tensor {
    *
    * @throws {ArgumentError} naming it
    */
-  requirePlain(verb: "shard" | "replicate" | "cut"): void {
+  requirePlain(verb: "shard" | "replicate" | "cut" | "quantize" | "dequantize"): void {
     const { kind } = this.#storage;
     if (kind !== "plain") throw new ArgumentError(`Cannot ${verb} '${this.fqn}': it is ${kind} already`);
   }

@@ -5,9 +5,10 @@
  */
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { unwind } from "../unwind.ts";
-import type { FlatShard, Parameter } from "./parameter.ts";
+import type { Parameter } from "./parameter.ts";
+import type { FlatShard } from "./parameter_storage.ts";
 
-/** Begins to write flat shards; disposing the result ends it, and must always happen, as other ranks wait. Collective. */
+/** Begins to write flat shards. Collective. Dispose the result in any case, which ends the writing: the other ranks wait for it. */
 export function openFlatShards(shards: Iterable<FlatShard>): Disposable {
   using opened = new DisposableStack();
   for (const shard of shards) {

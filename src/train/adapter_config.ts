@@ -1,13 +1,14 @@
 /**
- * The keys of a run that trains an adapter, and what they say of it.
+ * The keys of a run that trains an adapter, and the options of LoRA that follow from them.
  *
  * @module
  */
 import * as z from "zod";
 import { addLora, loraOf, type LoraOptions } from "../adapters/lora.ts";
+import { quantizeModel } from "../adapters/quantize.ts";
 import { ALL_LINEAR } from "../adapters/targets.ts";
 import { type Section, section } from "../config/section.ts";
-import { ConfigError, type ConfigProblem } from "../errors.ts";
+import { ArgumentError, ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { path } from "./config_values.ts";
 
@@ -26,6 +27,10 @@ export interface AdapterConfig {
   readonly loraModulesToSave: readonly string[];
   readonly useRslora: boolean;
   readonly frozenDtype: "file" | "float32" | "bfloat16" | "float16";
+  readonly loadIn4bit: boolean;
+  readonly loadIn8bit: boolean;
+  readonly bnb4bitQuantType: "nf4";
+  readonly bnb4bitUseDoubleQuant: boolean;
 }
 
 const names = z.array(z.string().min(1));
@@ -38,28 +43,37 @@ export const adapterSection: Section<AdapterConfig> = section(
       "Folder of a PEFT adapter of the model, to be applied and trained further",
     ).meta({ otherNames: ["adapter-name-or-path", "peft-model", "lora-path"] }),
     loraR: z.int().positive().optional().describe(
-      "Rank of a LoRA adapter: it is trained, and the model frozen; without it all of the model is trained",
+      "Train a LoRA adapter of this rank, and freeze the model (default: train all of the model)",
     ).meta({ otherNames: ["lora-rank", "use-peft", "lora"] }),
     loraAlpha: z.number().positive().optional().describe(
-      "With loraR: the adapter is multiplied by alpha / r (default: 8)",
+      "LoRA: multiply the adapter's output by alpha / r (default: 8)",
     ),
     loraDropout: z.number().min(0).lt(1).optional().describe(
-      "With loraR: probability that an element of an adapter's input becomes zero in training (default: 0)",
+      "LoRA: probability that an element of the adapter's input becomes zero in training (default: 0)",
     ),
     loraTargetModules: names.default([]).describe(
-      "With loraR: ends of names of layers, by commas, a regular expression of names, or all-linear (default)",
+      "LoRA: layers that get an adapter: ends of their names, separated by commas, a regular expression, or all-linear (default)",
     ).meta({ otherNames: ["target-modules", "lora-target", "lora-targets"] }),
-    loraExcludeModules: names.default([]).describe("With loraR: ends of names of layers that do not get it").meta({
+    loraExcludeModules: names.default([]).describe("LoRA: ends of names of layers that get no adapter").meta({
       otherNames: ["exclude-modules"],
     }),
-    loraModulesToSave: names.default([]).describe("With loraR: ends of names of modules that are trained as a whole")
+    loraModulesToSave: names.default([]).describe("LoRA: ends of names of modules that are trained in full")
       .meta({
         otherNames: ["modules-to-save"],
       }),
-    useRslora: z.boolean().default(false).describe("With loraR: multiply by alpha / √r instead"),
+    useRslora: z.boolean().default(false).describe("LoRA: multiply the adapter's output by alpha / √r instead"),
     frozenDtype: z.enum(["file", "float32", "bfloat16", "float16"]).default("file").describe(
       "Dtype of frozen weights where they are sharded: the dtype of their file, or one for all",
     ).meta({ otherNames: ["base-dtype"] }),
+    loadIn4bit: z.boolean().default(false).describe(
+      "With an adapter: keep frozen linear layers in 4 bits an element (QLoRA)",
+    ).meta({ otherNames: ["load-4bit", "qlora", "use-4bit"] }),
+    loadIn8bit: z.boolean().default(false).describe("With an adapter: keep frozen linear layers in 8 bits an element")
+      .meta({ otherNames: ["load-8bit", "use-8bit"] }),
+    bnb4bitQuantType: z.enum(["nf4"]).default("nf4").describe("With loadIn4bit: the 4-bit code"),
+    bnb4bitUseDoubleQuant: z.boolean().default(false).describe(
+      "With loadIn4bit: quantize the factors of blocks to 8 bits too",
+    ).meta({ otherNames: ["use-nested-quant", "double-quant"] }),
   }),
 );
 
@@ -72,9 +86,10 @@ function namesIn(value: string): readonly string[] {
 }
 
 /**
- * The adapter that a run makes; undefined where it makes none.
+ * The options of the adapter that a run makes; undefined if it makes none.
  *
- * @throws {ConfigError} for keys of an adapter without `loraR`, for `frozenDtype` where nothing is frozen, and for `loraR` beside an adapter that there is
+ * @throws {ConfigError} for keys of an adapter without `loraR`, for `frozenDtype` if nothing is frozen, and for `loraR` beside an
+ * existing adapter
  */
 export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
   const { adapter, loraR, loraAlpha, loraDropout, useRslora } = config;
@@ -95,6 +110,7 @@ export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
     const got = `'${config.frozenDtype}' alone, and no weight is frozen`;
     problems.push({ path: "frozenDtype", expected: "loraR or adapter with it", got });
   }
+  problems.push(...quantizationProblems(config));
   if (adapter !== undefined && loraR !== undefined) {
     const got = `both; remove it, as the adapter '${adapter}' has a rank of its own`;
     problems.push({ path: "loraR", expected: "a new adapter or one that there is", got });
@@ -119,16 +135,52 @@ export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
   };
 }
 
+function quantizationProblems(config: AdapterConfig): readonly ConfigProblem[] {
+  const { adapter, loraR, frozenDtype, loadIn4bit, loadIn8bit, bnb4bitUseDoubleQuant } = config;
+  const problems: ConfigProblem[] = [];
+  const [asked] = [...loadIn4bit ? ["loadIn4bit"] : [], ...loadIn8bit ? ["loadIn8bit"] : []];
+  if (asked !== undefined && loraR === undefined && adapter === undefined) {
+    const got = "it alone, and quantized weights are not trained";
+    problems.push({ path: asked, expected: "loraR or adapter with it", got });
+  }
+  if (loadIn4bit && loadIn8bit) {
+    problems.push({ path: "loadIn8bit", expected: "loadIn4bit or loadIn8bit", got: "both" });
+  }
+  if (bnb4bitUseDoubleQuant && !loadIn4bit) {
+    problems.push({ path: "bnb4bitUseDoubleQuant", expected: "loadIn4bit with it", got: "it alone" });
+  }
+  if (asked !== undefined && frozenDtype !== "file") {
+    const got = `'${frozenDtype}' and ${asked}; what is not quantized keeps the dtype of its file`;
+    problems.push({ path: "frozenDtype", expected: "'file' with quantized weights", got });
+  }
+  return problems;
+}
+
 /**
- * Adds the adapter that a run makes, to a model that has none.
+ * Adds the adapter that a run makes, to a model that has none, and has its frozen layers quantized where that is asked for.
  *
  * @param baseModel the model as users named it, for the adapter's files; undefined where it begins from a config
  * @throws {ConfigError} as {@link loraOptionsOf}
- * @throws {ArgumentError} {@link UnsupportedError} as `addLora`
+ * @throws {ConfigError} with the words of `addLora` where it refuses the modules that were chosen
  */
 export function adapt(model: CausalLm, config: AdapterConfig, baseModel: string | undefined): void {
   const options = loraOptionsOf(config);
-  if (options !== undefined) addLora(model, options).baseModel = baseModel;
+  if (options !== undefined) {
+    try {
+      addLora(model, options).baseModel = baseModel;
+    } catch (cause) {
+      // These are words on what the user has chosen, and no fault of a program that needs its stack.
+      if (!(cause instanceof ArgumentError || cause instanceof UnsupportedError)) throw cause;
+      const expected = "modules of the model that can have an adapter";
+      throw new ConfigError([{
+        path: "loraTargetModules, loraExcludeModules, loraModulesToSave",
+        ...{ expected, got: cause.message },
+      }]);
+    }
+  }
+  const { loadIn4bit, loadIn8bit, bnb4bitQuantType, bnb4bitUseDoubleQuant } = config;
+  if (!loadIn4bit && !loadIn8bit) return;
+  quantizeModel(model, { loadIn4bit, loadIn8bit, bnb4bitQuantType, bnb4bitUseDoubleQuant });
 }
 
 /** The factor of each adapter's product: one number, or one for each layer where they differ; nothing without adapters. */
@@ -141,7 +193,7 @@ export function adapterScales(model: CausalLm): { readonly loraScale?: number | 
 }
 
 /**
- * Refuses to go on with an adapter that is multiplied by another number than in its checkpoint: it would be another model.
+ * Refuses to resume if the adapter's scale differs from the checkpoint's: the model would be different.
  *
  * @throws {ConfigError}
  */

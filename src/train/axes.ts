@@ -1,5 +1,5 @@
 /**
- * Axes of a run by their names: over which of them ranks read other data, and over which all read the same.
+ * The axes of a run by name, and the data of ranks that differ on an axis: other samples, other positions, or the same data.
  *
  * @module
  */
@@ -34,8 +34,8 @@ export interface SamplePart {
 }
 
 /**
- * The axes of a run: those given, of which one may be as long as the others leave, and `shard` of one rank before them where none
- * carries data.
+ * The axes of a run: the given axes, of which one may have the length -1 for all remaining ranks. If none of them carries data, an axis
+ * `shard` of one rank comes first.
  *
  * @throws {ArgumentError} if nothing is known of an axis, with the nearest name, or the others leave no whole number
  */
@@ -54,7 +54,7 @@ export function runAxes(given: MeshShape, size: number): MeshShape {
   return Object.keys(shape).some((name) => AXES[name] !== "the same") ? shape : { shard: 1, ...shape };
 }
 
-/** Gives an axis of length -1 the ranks that the others leave. */
+/** Replaces the length -1 of an axis by the number of ranks that the other axes leave. */
 function withRest(shape: MeshShape, size: number): MeshShape {
   const open = Object.keys(shape).filter((name) => shape[name] === -1);
   const [name] = open;
@@ -87,10 +87,10 @@ export function samplePartOf(mesh: DeviceMesh): SamplePart {
 }
 
 /**
- * Refuses parameters whose gradients are added over other ranks than the loss is: they would be too large or too small by the
- * number of ranks, which an optimizer that adapts to their size hides.
+ * Refuses parameters whose gradients are summed over other ranks than the loss. They would be too large or too small by a factor, which
+ * an adaptive optimizer would hide.
  *
- * @param data the ranks that the loss is added over
+ * @param data the ranks over which the loss is summed
  * @throws {ArgumentError} naming the parameter and both lists of ranks
  */
 export function requireReducedOver(parameters: readonly Parameter[], data: ProcessGroup): void {

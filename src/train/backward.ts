@@ -20,7 +20,7 @@ import type { GradScaler } from "../optim/grad_scaler.ts";
 import { requireReducers } from "../optim/reduced.ts";
 import { denseLayout } from "../shape.ts";
 import { tensor, zeros } from "../tensor/create.ts";
-import type { GradientReducer } from "../tensor/parameter.ts";
+import type { GradientReducer } from "../tensor/parameter_storage.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { requireReducedOver } from "./axes.ts";
@@ -34,8 +34,8 @@ export interface StepLoss {
 }
 
 /**
- * The micro-batch of a rank that has fewer than other ranks, so that all ranks make the same calls: one row, whose labels are all
- * ignored.
+ * A micro-batch of one row whose labels are all ignored. A rank with fewer micro-batches than others computes it, so that all ranks
+ * make the same calls.
  */
 export const IGNORED_ROW: MicroBatch = {
   inputIds: Int32Array.of(0),
@@ -50,7 +50,7 @@ export const IGNORED_ROW: MicroBatch = {
 export interface StepParts {
   readonly model: CausalLm;
   readonly device: Device;
-  /** The ranks that read other data, over which losses, tokens and gradients are added. */
+  /** The ranks that read different data, over which losses, tokens and gradients are summed. */
   readonly data: ProcessGroup;
   /** Scales the loss, and so the gradients. */
   readonly scaler?: GradScaler | undefined;
@@ -96,7 +96,7 @@ export class StepFactors implements Disposable {
     }
   }
 
-  /** Switches on the reduction of gradients in the next backward, if it is the last. */
+  /** Switches the reduction of gradients on if the next backward is the last one, else off. */
   synchronize(isLast: boolean): void {
     for (const reducer of this.#reducers) reducer.requiresGradientSync = isLast;
   }
@@ -121,10 +121,10 @@ export class StepFactors implements Disposable {
 }
 
 /**
- * Adds the gradients of the mean loss to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank must
- * call it.
+ * Computes the gradients of the mean loss, and adds them to the gradients of the model. They are reduced with the last micro-batch.
+ * Every rank must call it.
  *
- * @param data the ranks that read other data
+ * @param data the ranks that read different data
  * @param scaler scales the loss, and so the gradients
  * @throws {ArgumentError} if there are several ranks and no parallelism reduces some of the trained parameters
  */
@@ -178,17 +178,30 @@ export function backwardAll(
  * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
  */
 export function forward(model: CausalLm, microBatch: MicroBatch, device: Device): Tensor {
+  return lossOf(model, inputsOf(model, microBatch, device));
+}
+
+/**
+ * The inputs of a forward of one micro-batch, in device memory.
+ *
+ * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
+ */
+export function inputsOf(
+  model: CausalLm,
+  microBatch: MicroBatch,
+  device: Device,
+): CausalLmInputs & { readonly labels: Tensor } {
   requireRows(microBatch);
   const { batch, seq, inputIds, labels, documentStarts, random } = microBatch;
   const shape = [batch, seq];
   const mask = maskOf(model, microBatch);
-  return lossOf(model, {
+  return {
     inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
     labels: tensor(device, labels, { shape, dtype: int32 }),
     documentStarts: documentStarts && tensor(device, documentStarts, { shape, dtype: int32 }),
     attentionMask: mask && tensor(device, mask, { shape, dtype: uint8 }),
     random,
-  });
+  };
 }
 
 /**
@@ -212,7 +225,7 @@ export function lossOf(model: CausalLm, inputs: CausalLmInputs & { readonly labe
   return loss;
 }
 
-/** Tokens of all ranks that read other data, and the micro-batches of the rank that has most. */
+/** Number of tokens over all ranks that read different data, and the largest number of micro-batches on a rank. */
 export function countAll(
   microBatches: readonly MicroBatch[],
   data: ProcessGroup,

@@ -11,6 +11,7 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { Device } from "../device/device.ts";
+import type { DeviceTraits } from "../device/traits.ts";
 import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
@@ -49,6 +50,16 @@ export function requireThreads({ threads = 1 }: Pick<RunConfig, "threads">): voi
   if (threads <= most) return;
   const expected = `at most ${most} on ${countOf(coreCount(), "core")}, of which a rank uses its share unless given`;
   throw new ConfigError([{ path: "--threads", expected, got: String(threads) }]);
+}
+
+/**
+ * Refuses a name for trackers where there are none.
+ *
+ * @throws {ConfigError}
+ */
+export function requireTracker({ runName, reportTo }: Pick<RunConfig, "runName" | "reportTo">): void {
+  if (runName === undefined || reportTo.length > 0) return;
+  throw new ConfigError([{ path: "runName", expected: "reportTo with it", got: `'${runName}' alone` }]);
 }
 
 /**
@@ -144,8 +155,10 @@ export function requireSaves({ asyncSave, saveEvery, stateDictType }: RunConfig)
  */
 export function requireGraphs(
   { cudaGraphs, cpuOffload }: Pick<RunConfig, "cudaGraphs" | "cpuOffload">,
-  { name, graphs, trace }: Pick<Device, "name" | "graphs" | "trace">,
-  { size, kind }: Pick<ProcessGroup, "size" | "kind">,
+  { name, traits: { graphs, trace } }: Pick<Device, "name"> & {
+    readonly traits: Pick<DeviceTraits, "graphs" | "trace">;
+  },
+  { size, kind, isEnqueued }: Pick<ProcessGroup, "size" | "kind" | "isEnqueued">,
 ): void {
   if (!cudaGraphs) return;
   const problems: ConfigProblem[] = [];
@@ -159,7 +172,7 @@ export function requireGraphs(
     const got = "true: the host updates what is offloaded, and a graph has no work of the host";
     problems.push({ path: "cpuOffload", expected: "false with cudaGraphs", got });
   }
-  if (graphs !== undefined && size > 1 && kind !== "nccl") {
+  if (graphs !== undefined && size > 1 && !isEnqueued) {
     const got = `ranks joined by '${kind}', which goes through memory of the host`;
     problems.push({ path: "cudaGraphs", expected: "ranks joined by 'nccl', a card each", got });
   }
@@ -200,18 +213,12 @@ export function requirePositions(sequenceLength: number, model: CausalLm): void 
 }
 
 /**
- * Refuses a run without text, and evaluations without text.
+ * Refuses a run without text.
  *
  * @throws {ConfigError}
  */
-export function requireData({ data, evalData, evalEvery }: RunConfig): void {
-  const problems = [
-    ...data.length === 0 ? [{ path: "data", expected: "files to train on", got: "nothing" }] : [],
-    ...evalEvery > 0 && evalData.length === 0
-      ? [{ path: "evalData", expected: "files for evalEvery to evaluate on", got: "nothing" }]
-      : [],
-  ];
-  if (problems.length > 0) throw new ConfigError(problems);
+export function requireData({ data }: Pick<RunConfig, "data">): void {
+  if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to train on", got: "nothing" }]);
 }
 
 /**
@@ -284,7 +291,7 @@ function otherOf(checkpoint: string): string | undefined {
   return pathExists(`${checkpoint}/${MANIFEST_FILE}`) ? undefined : otherCheckpoint(checkpoint)?.what;
 }
 
-/** True if a run resumes from a checkpoint in its output folder, so that the folder is its own. */
+/** True if a run resumes from a checkpoint in its output folder, so that the folder belongs to it. */
 export function goesOn({ out, resume }: Pick<RunConfig, "out" | "resume">): boolean {
   if (resume === "auto") return listCheckpoints(out).length > 0;
   return resume !== undefined && isWithin(resume, out);

@@ -13,7 +13,10 @@ import { DEVICES } from "../device/registry.ts";
 import { SCHEDULE_NAMES, type ScheduleName } from "../optim/schedule.ts";
 import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 import { type AdapterConfig, adapterSection } from "./adapter_config.ts";
+import { type AxesConfig, axesSection } from "./axes_config.ts";
 import { count, path, size } from "./config_values.ts";
+import { type EvaluationConfig, evaluationSection } from "./evaluation_config.ts";
+import { type OptimizerConfig, optimizerSection } from "./optimizer_config.ts";
 import { type OutputConfig, outputSection } from "./output_config.ts";
 
 /**
@@ -28,7 +31,8 @@ export interface DataConfig {
   readonly tokenizer?: string | undefined;
   readonly eosToken?: string | undefined;
   readonly sequenceLength: number;
-  readonly packing: Packing;
+  /** Default: `wrapped` for text, `none` for rows of chats and prompts. */
+  readonly packing?: Packing | undefined;
   readonly cache: string;
   readonly chatTemplate?: string | undefined;
   readonly lossOn?: LossPart | undefined;
@@ -79,6 +83,7 @@ export interface ForeignKeys {
   readonly accelerateConfig?: string | undefined;
   readonly fsdp?: boolean | string | undefined;
   readonly fsdpConfig?: string | Readonly<Record<string, unknown>> | undefined;
+  readonly distributedConfig?: string | Readonly<Record<string, unknown>> | undefined;
 }
 
 /**
@@ -112,7 +117,8 @@ export interface TrainConfig {
   readonly warmupSteps?: number | undefined;
   readonly weightDecay: number;
   readonly beta1: number;
-  readonly beta2: number;
+  /** Default: the optimizer's. */
+  readonly beta2?: number | undefined;
   readonly maxGradNorm: number;
   readonly seed: number;
 }
@@ -138,12 +144,15 @@ export const dataSection: Section<DataConfig> = section(
   "data",
   z.strictObject({
     data: z.array(path).default([]).describe(
-      "Text, or rows of text or chats (.jsonl, .json, .csv), folders or quoted patterns",
+      "Files of text, or of rows of text or chats (.jsonl, .json, .csv, .parquet); folders or quoted patterns; with weights, as " +
+        "a.jsonl:0.7 b.jsonl:0.3, a mixture of them",
     ).meta({
-      otherNames: ["dataset", "dataset-name", "train-file", "input"],
+      otherNames: ["dataset", "dataset-name", "train-file", "input", "interleave-probs", "data-weights"],
     }),
-    evalData: z.array(path).default([]).describe("Text files to measure the loss on; they are not trained on"),
-    textField: z.string().default("text").describe("Key of a .jsonl line that holds its text"),
+    evalData: z.array(path).default([]).describe(
+      "Files to evaluate on, of the same kinds as data, which are not trained on; name=path for a set with figures of its own",
+    ).meta({ otherNames: ["eval-dataset", "validation-file", "valid-data", "test-data", "val-data"] }),
+    textField: z.string().default("text").describe("Key, or column, of a row that holds its text"),
     tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one"),
     eosToken: z.string().regex(/./s, "a token").optional().describe(
       "The token that ends documents, where the tokenizer's files name none or another",
@@ -151,9 +160,9 @@ export const dataSection: Section<DataConfig> = section(
     sequenceLength: size.default(256).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
     }),
-    packing: z.enum(PACKINGS).default("wrapped").describe(
+    packing: z.enum(PACKINGS).optional().describe(
       "Samples of documents: wrapped: one stream, cut anywhere; bfd: several in a sample, which do not see each other, long ones " +
-        "cut off; bfd-split: likewise, long ones in several samples; none: one in a sample, cut off",
+        "cut off; bfd-split: likewise, long ones in several samples; none: one in a sample, cut off (default: wrapped; of chats none)",
     ).meta({ otherNames: ["packing-strategy", "sample-packing", "neat-packing", "group-texts"] }),
     cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
     chatTemplate: path.optional().describe("File of Jinja that makes text of chats (default: the tokenizer's)").meta({
@@ -193,7 +202,7 @@ export const parallelSection: Section<ParallelConfig> = section(
     ).meta({ otherNames: ["auto-wrap-policy", "fsdp-auto-wrap-policy", "wrap-policy"] }),
     mesh: z.string().regex(MESH, "shard, hybrid, or replicas x ranks such as 2x4").default("shard").describe(
       "Ranks that shard the model: shard: all; hybrid: those of each host; 2x4: 4, in each of 2 replicas",
-    ).meta({ otherNames: ["dp-shard-size", "dp-replicate-size", "fsdp-size", "data-parallel-shard-degree"] }),
+    ),
     reshardAfterForward: z.boolean().default(true).describe(
       "Free a block's parameters after its forward, and gather them again in the backward (less memory, slower)",
     ),
@@ -240,6 +249,9 @@ export const foreignSection: Section<ForeignKeys> = section(
     ),
     fsdpConfig: z.union([z.string(), z.record(z.string(), z.unknown())]).optional().describe(
       "Transformers' fsdp_config as a JSON or YAML file, or its contents",
+    ),
+    distributedConfig: z.union([z.string(), z.record(z.string(), z.unknown())]).optional().describe(
+      "Transformers' DistributedConfig as a JSON or YAML file, or its contents",
     ),
   }),
 );
@@ -291,14 +303,19 @@ export const trainSection: Section<TrainConfig> = section(
         `${PEAK_LEARNING_RATES.fineTuning.toExponential()}, with an adapter ${PEAK_LEARNING_RATES.adapter.toExponential()})`,
     ).meta({ otherNames: ["lr"] }),
     schedule: z.enum(SCHEDULE_NAMES).default("cosine").describe(
-      "Shape of the learning rate's fall after the warm-up",
-    ),
+      `Shape of the learning rate's fall after the warm-up: ${SCHEDULE_NAMES.join(", ")}`,
+    ).meta({ shown: "name", otherNames: ["lr-scheduler-type", "lr-scheduler", "lr-schedule", "scheduler"] }),
     warmupSteps: count.optional().describe(
       `Steps in which the learning rate grows (default: ${USUAL_WARMUP}, at most a tenth of the steps)`,
     ).meta({ otherNames: ["warmup"] }),
-    weightDecay: z.number().nonnegative().default(0.1).describe("AdamW's decoupled decay").meta({ otherNames: ["wd"] }),
-    beta1: z.number().min(0).lt(1).default(0.9).describe("AdamW's decay of the first moment"),
-    beta2: z.number().min(0).lt(1).default(0.95).describe("AdamW's decay of the second moment"),
+    weightDecay: z.number().nonnegative().default(0.1).describe("Decoupled decay of weights; with sgd, an L2 penalty")
+      .meta({ otherNames: ["wd"] }),
+    beta1: z.number().min(0).lt(1).default(0.9).describe(
+      "AdamW's decay of the first moment; Lion's share of the momentum in a step",
+    ),
+    beta2: z.number().min(0).lt(1).optional().describe(
+      "AdamW's decay of the second moment (default: 0.95), or Lion's of the momentum (default: 0.99)",
+    ),
     maxGradNorm: z.number().positive().default(1).describe("Scale gradients down to this norm").meta({
       otherNames: ["grad-clip", "clip-grad-norm", "gradient-clipping"],
     }),
@@ -312,18 +329,24 @@ export const TRAIN_SECTIONS: readonly [
   Section<ModelConfig>,
   Section<AdapterConfig>,
   Section<ParallelConfig>,
+  Section<AxesConfig>,
   Section<ForeignKeys>,
   Section<HostConfig>,
   Section<TrainConfig>,
+  Section<OptimizerConfig>,
+  Section<EvaluationConfig>,
   Section<OutputConfig>,
 ] = [
   dataSection,
   modelSection,
   adapterSection,
   parallelSection,
+  axesSection,
   foreignSection,
   hostSection,
   trainSection,
+  optimizerSection,
+  evaluationSection,
   outputSection,
 ];
 
@@ -332,8 +355,17 @@ export type StepConfig =
   & Pick<DataConfig, "sequenceLength" | "packing">
   & Pick<OutputConfig, "asyncSave">
   & AdapterConfig
+  & OptimizerConfig
   & ParallelConfig
+  & AxesConfig
   & TrainConfig;
 
 /** A resolved training configuration. */
-export type RunConfig = DataConfig & ModelConfig & StepConfig & ForeignKeys & HostConfig & OutputConfig;
+export type RunConfig =
+  & DataConfig
+  & ModelConfig
+  & StepConfig
+  & ForeignKeys
+  & HostConfig
+  & EvaluationConfig
+  & OutputConfig;

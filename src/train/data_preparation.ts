@@ -15,12 +15,12 @@ import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError } from "../errors.ts";
 import { countOf } from "../words.ts";
 
-/** Data that is to be made tokens of. */
+/** Data that is to be tokenized. */
 export interface DataPreparation {
   readonly files: readonly string[];
   readonly skipped?: SkippedFiles | undefined;
   readonly byteLength: number;
-  /** Changes with the rules by which it becomes tokens, apart from the tokenizer: the same on every rank. */
+  /** A text that changes with the rules of tokenization, apart from the tokenizer; the same on every rank. */
   readonly rules: string;
   /** SHA-256 of the contents. */
   fingerprint(): string;
@@ -87,7 +87,7 @@ export function rowPreparation(source: RowSource, options: SampleOptions): DataP
       };
     },
     inMemory: async (known) => withSummary(await encodeInMemory(source, options, known)),
-    requireSome: () => Promise.resolve(), // that a row is there is seen when they are encoded
+    requireSome: () => Promise.resolve(), // rows that are missing are found when they are encoded
   };
 }
 

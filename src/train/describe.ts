@@ -8,7 +8,6 @@ import { at } from "../at.ts";
 import { standInOf } from "../comm/data/dry.ts";
 import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { shardedModuleOf } from "../fsdp/handle.ts";
 import type { FsdpUnit } from "../fsdp/unit.ts";
@@ -21,7 +20,7 @@ import { shardRanksOf } from "../parallel/ranks.ts";
 import { shardingOf, shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
 import { countOf, formatBytes } from "../words.ts";
 import type { MemoryPeak } from "./dry_run.ts";
-import { dryStep, emptyBatch } from "./setup.ts";
+import { dryStep, emptyBatch } from "./estimate.ts";
 
 /** One unit of a sharded module; numbers count elements. */
 export interface UnitDescription {
@@ -39,7 +38,7 @@ export interface UnitDescription {
   readonly worldSize: number;
   /** Number of its replicas, over all ranks. */
   readonly replicas: number;
-  /** Bytes of master weights on each rank, with padding. */
+  /** Bytes of master weights on each rank, with padding, in the dtypes that they are kept in. */
   readonly bytesPerRank: number;
   /** dtypes in which the unit is kept, computed, reduced and updated. */
   readonly dtypes: DtypeLedger;
@@ -92,9 +91,11 @@ export class ShardingDescription {
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
       adapt: (twin) => {
         if (lora !== undefined) addLora(twin, lora.settings);
-        const dtypes = new Map(Array.from(model.namedParameters(), ([name, { frozenDtype }]) => [name, frozenDtype]));
+        const parameters = new Map(model.namedParameters());
         for (const [name, parameter] of twin.namedParameters()) {
-          parameter.frozenDtype = dtypes.get(name) ?? parameter.frozenDtype;
+          const { frozenDtype = parameter.frozenDtype, quantized } = parameters.get(name) ?? {};
+          parameter.frozenDtype = frozenDtype;
+          if (quantized !== undefined) parameter.quantize(quantized);
         }
       },
       parallelize: (twin, { group }) => {
@@ -196,7 +197,7 @@ function describeUnit(unit: FsdpUnit, depth: number, isRoot: boolean): UnitDescr
     padding,
     worldSize: policy.group.size,
     replicas: policy.all.size / policy.group.size,
-    bytesPerRank: total(({ plan }) => plan.shardLength * float32.byteLength),
+    bytesPerRank: total(({ plan, dtype }) => plan.shardLength * dtype.byteLength),
     dtypes: ledgerOf(policy),
     reshardAfterForward: unit.reshardAfterForward ?? !isRoot,
   };

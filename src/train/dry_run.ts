@@ -11,9 +11,8 @@ import type { MeshShape } from "../comm/mesh.ts";
 import { backendOf } from "../comm/registry.ts";
 import { type MemoryTerms, NO_TERMS } from "../device/allocator.ts";
 import type { Device } from "../device/device.ts";
-import { openAbsentCard } from "../device/cuda/traits.ts";
 import { DryDevice } from "../device/dry/device.ts";
-import { openDevice } from "../device/registry.ts";
+import { openAbsentCard, openDevice } from "../device/registry.ts";
 import type { CpuMath } from "../device/cpu.ts";
 import { Run } from "./run.ts";
 

@@ -1,16 +1,23 @@
 /**
- * Evaluation: the mean loss over all tokens of a held-out text, divided among the ranks in any way.
+ * Evaluation: the mean loss over all tokens of a held-out text, and how many of them are the model's first choice, divided among the
+ * ranks in any way.
+ *
+ * Note [Bits of an evaluation] On the CPU a token's loss does not depend on the rows beside its own (`evaluation_rows.ts`), and losses
+ * are added without rounding. So all numbers are the same bits on any number of ranks, in micro-batches of any size.
  *
  * @module
  */
-import { noGrad } from "../autograd/mode.ts";
+import { at } from "../at.ts";
 import type { Batch } from "../data/micro_batch.ts";
 import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
-import { scope } from "../tensor/scope.ts";
-import { countAll, forward, IGNORED_ROW } from "./backward.ts";
+import { IGNORE_INDEX } from "../nn/functional.ts";
+import { countAll, IGNORED_ROW } from "./backward.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
+import { evaluationRows } from "./evaluation_rows.ts";
+import { ExactSum, totalOf } from "./exact_sum.ts";
 import type { Run } from "./run.ts";
+import { scoreTokens } from "./token_scores.ts";
 
 /** Result of an evaluation; the same on every rank. */
 export interface Evaluation {
@@ -20,11 +27,16 @@ export interface Evaluation {
   readonly perplexity: number;
   /** Number of predicted tokens, over all ranks. */
   readonly tokens: number;
+  /** Tokens among them that the model finds likelier than every other one. */
+  readonly correct: number;
+  /** {@link correct} divided by {@link tokens}: TRL's `mean_token_accuracy`, by tokens instead of batches. */
+  readonly accuracy: number;
 }
 
 /**
- * Measures a model's loss on all of `data`, without gradients and in evaluation mode. Afterwards each module is in its earlier
- * mode, and sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
+ * Measures a model's loss and accuracy on all of `data`, without gradients and in evaluation mode: cross-entropy alone, without losses
+ * that balance routers. On the CPU the numbers are the same bits on any number of ranks. Afterwards each module is in its earlier mode, and
+ * sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
  *
  * @param data this rank's part: a {@link TextData} is read once from its begin to its end
  * @throws {ArgumentError} if no token on any rank has a label
@@ -48,26 +60,32 @@ export async function evaluate(
 ): Promise<Evaluation> {
   using _mode = evaluationMode(model);
   const batches = iterate(data);
-  let [sum, tokens] = [0, 0];
+  const sum = new ExactSum();
+  let [tokens, ownCorrect] = [0, 0];
   try {
     for (;;) {
       const next = await group.together("read a batch to evaluate on", () => batches.next());
-      const microBatches = next.done ? [] : next.value.microBatches;
+      const microBatches = next.done ? [] : evaluationRows(model, next.value.microBatches);
       const counts = countAll(microBatches, ranks);
       if (counts.microBatches === 0) break;
       tokens += counts.tokens;
       for (let i = 0; i < counts.microBatches; i++) {
-        using _frame = scope();
-        sum += noGrad(() => forward(model, microBatches[i] ?? IGNORED_ROW, model.device)).item();
+        const microBatch = microBatches[i] ?? IGNORED_ROW;
+        const { losses, likeliest } = scoreTokens(model, microBatch);
+        for (const [place, label] of microBatch.labels.entries()) {
+          if (label === IGNORE_INDEX) continue;
+          sum.add(at(losses, place, "loss of token"));
+          if (likeliest[place] === label) ownCorrect++;
+        }
       }
     }
   } finally {
     await batches.return(undefined);
   }
   if (tokens === 0) throw new ArgumentError("Cannot evaluate on data in which no token has a label: give at least one");
-  const [total = NaN] = ranks.sum([sum], "evaluation loss");
-  const loss = total / tokens;
-  return { loss, perplexity: model.device.math.exp(loss), tokens };
+  const loss = totalOf(ranks.exchangeText(String(sum), "evaluation loss")) / tokens;
+  const [correct = NaN] = ranks.sum([ownCorrect], "correct tokens");
+  return { loss, perplexity: model.device.math.exp(loss), tokens, correct, accuracy: correct / tokens };
 }
 
 async function* iterate(data: AsyncIterable<Batch> | Iterable<Batch>): AsyncGenerator<Batch, undefined> {

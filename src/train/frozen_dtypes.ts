@@ -14,8 +14,8 @@ import { CheckpointError, FileError } from "../errors.ts";
 import { Parameter } from "../tensor/parameter.ts";
 
 /**
- * Sets the dtypes that a folder's headers name: of a parameter that several tensors hold, the widest. One that the files do not have, or
- * have in a dtype that nothing computes in, stays float32. Every rank must call it.
+ * Sets `frozenDtype` to the dtypes in the headers of a folder's files; if several tensors hold a parameter, to the widest. A parameter
+ * that the files lack, or have in a dtype in which nothing computes, stays float32. Every rank must call it.
  *
  * @param model as its files have it
  */

@@ -12,6 +12,7 @@ import type { GenerationCache } from "../nn/cache.ts";
 import { keyOf, uniformFraction } from "../random.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
+import { valueText } from "../words.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 
@@ -52,6 +53,20 @@ export interface GenerateOptions {
  * ```
  */
 export function generate(model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
+  return [...generateTokens(model, prompt, options)];
+}
+
+/**
+ * Continues a prompt as {@link generate} does, and gives each token when it is drawn. A loop that ends early frees what is kept of the
+ * text. Every rank of a sharded model must take the same tokens.
+ *
+ * @throws {ArgumentError} as {@link generate}, with the first token
+ */
+export function* generateTokens(
+  model: CausalLm,
+  prompt: readonly number[],
+  options: GenerateOptions,
+): Generator<number, undefined> {
   const known = { maxNewTokens: true, temperature: true, seed: true, eosId: true, useCache: true } as const;
   requireKnownKeys("generate", options, known);
   const { maxNewTokens, temperature = 0.8, seed = 0, useCache = true } = options;
@@ -79,17 +94,19 @@ export function generate(model: CausalLm, prompt: readonly number[], options: Ge
     const next = noGrad(() => draw(model, unseen, cache, temperature, uniformFraction(key, tokens.length)));
     if (ends.has(next)) break;
     tokens.push(next);
+    yield next;
   }
-  return tokens.slice(prompt.length);
 }
 
 function endsOf(model: CausalLm, given: GenerateOptions["eosId"]): ReadonlySet<number> {
-  const ids = typeof given === "number" ? [given] : given ?? model.eosIds;
+  const ids = given === undefined ? model.eosIds : Array.isArray(given) ? given : [given];
   const bad = ids.find((id) => !(Number.isSafeInteger(id) && id >= 0 && id < model.vocabSize));
   if (bad === undefined) return new Set(ids);
   const where = given === undefined ? "eos_token_id of the model's configuration" : "eosId";
   const remedy = given === undefined ? "; give eosId, or correct the configuration" : "";
-  throw new ArgumentError(`${where} must be below ${model.vocabSize}, the model's number of ids, got ${bad}${remedy}`);
+  throw new ArgumentError(
+    `${where} must be below ${model.vocabSize}, the model's number of ids, got ${valueText(bad)}${remedy}`,
+  );
 }
 
 /** Draws the next token: the one whose share of the probability contains `fraction`. */

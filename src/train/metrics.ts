@@ -16,8 +16,11 @@ import {
 /** Name of the metrics' file in the folder of a run. */
 export const METRICS_FILE = "metrics.jsonl";
 
-/** One line of `metrics.jsonl`. */
-export interface StepMetrics {
+/** Figures of an evaluation by their names: `eval_loss`, or `eval_NAME_loss` of a set with a name, `…perplexity` and so on. */
+export type EvalMetrics = { readonly [name: `eval_${string}`]: number };
+
+/** One line of `metrics.jsonl`; on steps that were evaluated, with figures as {@link EvalMetrics} has them. */
+export interface StepMetrics extends EvalMetrics {
   /** The step's number, from 1. */
   readonly step: number;
   /** Mean cross-entropy of the step's tokens, in nats. */
@@ -32,8 +35,6 @@ export interface StepMetrics {
   readonly wall_time: number;
   /** Peak of this rank's memory so far, in bytes. */
   readonly peak_bytes: number;
-  /** Mean cross-entropy of the held-out text after the step, in nats; if it was evaluated. */
-  readonly eval_loss?: number;
 }
 
 /** Appends the metrics of a run. */

@@ -3,8 +3,10 @@
  *
  * @module
  */
+import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { loadAdapterWeights, readAdapterFolder, withoutAdapter } from "../adapters/files.ts";
 import { addLora, drawAdapter, loraOf } from "../adapters/lora.ts";
+import { type QuantizationOptions, quantizeModel } from "../adapters/quantize.ts";
 import { type HfWeights, openHfWeights } from "../checkpoint/format/hf_index.ts";
 import { refuseAdapter } from "../checkpoint/format/adapters.ts";
 import { companionsOf, describeLeftOut, type FolderCompanions } from "../checkpoint/format/companions.ts";
@@ -24,7 +26,7 @@ import { parseJsonObject } from "../json.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";
-import { shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
+import { SHARD_OPTIONS, shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
@@ -53,9 +55,17 @@ export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOpti
    * Trained parameters are float32. @default `file`
    */
   readonly frozenDtype?: "file" | DType;
+  /** Quantizes frozen linear layers: see `quantizeModel`. @default nothing is quantized */
+  readonly quantization?: QuantizationOptions;
   /** Receives notices about the folder's files. @default standard error, a line each */
   readonly log?: Logger;
 }
+
+/** Names of the options of {@link openModel}. */
+const KNOWN_OPTIONS: KnownKeys<OpenModelOptions> = {
+  ...SHARD_OPTIONS,
+  ...{ broadcastFromRank0: true, seed: true, adapter: true, frozenDtype: true, quantization: true, log: true },
+};
 
 /**
  * Builds a model without memory. Call `fullyShard` or `replicate` on it, then `model.load()`, in which each rank reads or draws
@@ -65,7 +75,7 @@ export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOpti
  * @throws {FileError} if there is no such folder, file or model in the cache
  * @throws {UnsupportedError} if the family or an option of it is not implemented
  * @throws {ConfigError} if the config does not fit the family, or the plan the model
- * @throws {ArgumentError} if options of sharding are given and no plan
+ * @throws {ArgumentError} if an option is none of these, or options of sharding are given and no plan
  * @example
  * ```ts
  * import { fullyShard, launch, openModel } from "fullyshard";
@@ -83,12 +93,14 @@ export async function openModel(
   source: ModelSource,
   options: OpenModelOptions = {},
 ): Promise<CausalLm> {
+  requireKnownKeys("open a model", options, KNOWN_OPTIONS);
   const {
     seed = 0,
     broadcastFromRank0 = false,
     log = new Logger({ sink: standardErrorSink() }),
     adapter,
     frozenDtype = "file",
+    quantization,
     fsdpPlan,
     mesh,
     ...sharding
@@ -110,6 +122,7 @@ export async function openModel(
     await setFileDtypes(model, folder, { device, group });
   }
   if (adapter !== undefined) await addAdapter(model, adapter, log);
+  if (quantization !== undefined) quantizeModel(model, quantization);
   let listed: FolderCompanions | undefined;
   const companions = (from: string): FolderCompanions => listed ??= companionsOf(from);
   if (folder !== undefined) model.companions = { read: () => companions(folder).read() };
@@ -153,7 +166,7 @@ export async function openModel(
   return model;
 }
 
-/** Has all parameters that will be frozen kept in one dtype. */
+/** Sets the dtype in which all frozen parameters are kept. */
 function setFrozenDtype(model: CausalLm, dtype: DType): void {
   requireStorable(dtype);
   for (const parameter of model.parameters()) parameter.frozenDtype = dtype;
@@ -170,7 +183,7 @@ async function addAdapter(model: CausalLm, folder: string, log: Logger): Promise
 }
 
 /** The path of a source: itself if it exists, else the snapshot of that model in Hugging Face's cache. */
-function placeOf(source: string): string {
+export function placeOf(source: string): string {
   const named = pathKind(source) === "none" ? parseHubName(source) : undefined;
   if (named === undefined) return source;
   const cache = hubCache();

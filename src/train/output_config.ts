@@ -1,5 +1,5 @@
 /**
- * The keys of a run's output: folder, checkpoints, evaluations, trackers, the sample.
+ * The keys of a run's output: folder, checkpoints, trackers, the sample.
  *
  * @module
  */
@@ -22,7 +22,6 @@ export interface OutputConfig {
   readonly keepLast: number;
   readonly asyncSave: boolean;
   readonly stateDictType: "sharded" | "full";
-  readonly evalEvery: number;
   readonly logEvery: number;
   readonly reportTo: readonly TrackerName[];
   readonly runName?: string | undefined;
@@ -50,16 +49,15 @@ export const outputSection: Section<OutputConfig> = section(
     saveEvery: count.default(0).describe("Save a checkpoint every n steps; 0 saves none").meta({
       otherNames: ["save-steps", "save-interval"],
     }),
-    keepLast: size.default(3).describe("Number of newest checkpoints to keep"),
+    keepLast: size.default(3).describe(
+      "Number of checkpoints to keep, the newest; that of the best evaluation and the one resumed from are never removed",
+    ).meta({ otherNames: ["save-total-limit"] }),
     asyncSave: z.boolean().default(false).describe(
       "Write checkpoints while training goes on, from a copy in memory (the size of weights and optimizer states)",
     ).meta({ otherNames: ["async-mode", "async-checkpoint"] }),
     stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
       "Contents of a checkpoint: sharded: shards to resume from; full: a Hugging Face model as well",
     ).meta({ otherNames: ["fsdp-state-dict-type"] }),
-    evalEvery: count.default(0).describe(
-      "Evaluate on evalData every n steps; 0 evaluates after the last step only",
-    ),
     logEvery: size.default(10).describe("Print a line every n steps").meta({
       otherNames: ["logging-steps", "log-interval"],
     }),

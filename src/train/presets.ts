@@ -1,9 +1,15 @@
 /**
- * Presets of the trainer's keys, from Accelerate's file or from Transformers' `fsdp` and `fsdp_config`.
+ * Presets of the trainer's keys, from Accelerate's file, Transformers' `fsdp` and `fsdp_config`, or its `DistributedConfig`.
  *
  * @module
  */
-import { type ForeignConfig, type ForeignSource, readAccelerateConfig, readFsdpConfig } from "../accelerate/read.ts";
+import {
+  type ForeignConfig,
+  type ForeignSource,
+  readAccelerateConfig,
+  readDistributedConfig,
+  readFsdpConfig,
+} from "../accelerate/read.ts";
 import type { ConfigFile } from "../config/file.ts";
 import type { ResolveOptions } from "../config/resolve.ts";
 import { processEnvironment } from "../runtime/env.ts";
@@ -22,7 +28,7 @@ export function foreignPresets(own: ForeignKeys, notices: string[]): NonNullable
     );
     if (!parsed.success) return NOTHING; // the resolver reports the problem
     const isAsked = Object.values(parsed.data).some((value) => value !== undefined);
-    const { accelerateConfig, fsdp, fsdpConfig } = isAsked ? parsed.data : ownKeys(own);
+    const { accelerateConfig, fsdp, fsdpConfig, distributedConfig } = isAsked ? parsed.data : ownKeys(own);
     if (accelerateConfig !== undefined && (fsdp !== undefined || fsdpConfig !== undefined)) {
       return refused(
         "accelerateConfig",
@@ -30,8 +36,13 @@ export function foreignPresets(own: ForeignKeys, notices: string[]): NonNullable
         "fsdp or fsdpConfig as well: Accelerate's file has all of it",
       );
     }
+    if (distributedConfig !== undefined && [accelerateConfig, fsdp, fsdpConfig].some((other) => other !== undefined)) {
+      return refused("distributedConfig", "one configuration", "accelerateConfig, fsdp or fsdpConfig as well");
+    }
     if (fsdp === false && fsdpConfig !== undefined) return refused("fsdpConfig", "fsdp: true with it", "fsdp: false");
-    const config = await readForeign(accelerateConfig, fsdp, fsdpConfig);
+    const config = distributedConfig === undefined
+      ? await readForeign(accelerateConfig, fsdp, fsdpConfig)
+      : await readDistributedConfig(distributedConfig);
     notices.push(...config?.notices ?? []);
     return config ?? NOTHING;
   };

@@ -40,17 +40,20 @@ export class Progress implements Disposable {
     const {
       step,
       loss,
-      eval_loss: held,
       learning_rate: rate,
       grad_norm: norm,
       tokens_per_second: speed,
       peak_bytes: peak,
     } = metrics;
+    const held = Object.entries(metrics).flatMap(([name, value]) => {
+      const [, set = ""] = /^eval_(.*_)?loss$/.exec(name) ?? [];
+      return /^eval_(?:.*_)?loss$/.test(name) ? [`eval ${set.replace(/_$/, " ")}loss ${value.toFixed(4)}`] : [];
+    });
     const left = `${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left`;
     const place = `step ${step}/${this.#steps}`;
     const facts = [
       `loss ${loss.toFixed(4)}`,
-      ...held === undefined ? [] : [`eval loss ${held.toFixed(4)}`],
+      ...held,
       `lr ${rate.toExponential(2)}`,
       `norm ${norm.toFixed(3)}`,
       `${Math.round(speed)} tokens/s`,
@@ -60,7 +63,7 @@ export class Progress implements Disposable {
     status?.([place, left, ...facts, formatBytes(peak)].join("  "));
     const isLast = step === this.#steps;
     const rest = status === undefined ? [formatBytes(peak), ...isLast ? [] : [left]] : [];
-    if (held !== undefined || step % this.#every === 0 || step === 1 || isLast) {
+    if (held.length > 0 || step % this.#every === 0 || step === 1 || isLast) {
       line([place, ...facts, ...rest].join("  "));
     }
   }

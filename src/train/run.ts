@@ -5,10 +5,11 @@
  */
 import { type DeviceMesh, deviceMesh, type MeshShape } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { openProcessGroup, type ProcessGroupOptions } from "../comm/registry.ts";
+import { GROUP_OPTIONS, openProcessGroup, type ProcessGroupOptions } from "../comm/registry.ts";
+import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import type { Batch } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
-import { type DeviceOptions, openDevice } from "../device/registry.ts";
+import { DEVICE_OPTIONS, type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import { ShapeError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -38,7 +39,7 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
   readonly device?: string;
   /**
    * Lengths of the axes of the run's mesh, outermost first: `replicate`, `shard`, `context`, `tensor`, or torchtitan's names of them.
-   * One may be -1, the ranks that the others leave. Where none carries data, `shard` of one rank comes before them.
+   * One may be -1 for all remaining ranks. If none carries data, an axis `shard` of one rank comes first.
    *
    * @default { shard: all ranks }
    */
@@ -48,6 +49,13 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
   /** Folder of this rank's trace: see `docs/trace.md`. @default FULLYSHARD_TRACE, else none */
   readonly trace?: string | undefined;
 }
+
+/** Names of the options of {@link launch}. */
+const LAUNCH_OPTIONS: KnownKeys<LaunchOptions> = {
+  ...DEVICE_OPTIONS,
+  ...GROUP_OPTIONS,
+  ...{ device: true, axes: true, log: true, trace: true },
+};
 
 /** Values of {@link Run.log} by name: numbers and texts, or scalars on the device. */
 export type LogValues = Readonly<Record<string, number | string | Tensor>>;
@@ -71,7 +79,10 @@ export class Run implements AsyncDisposable {
   readonly group: ProcessGroup;
   /** All ranks as a mesh: of one axis, `shard`, unless the run was given axes. */
   readonly mesh: DeviceMesh;
-  /** The ranks that read other data than this one: over them losses, tokens and gradients are added. All, unless an axis is `tensor`. */
+  /**
+   * The ranks that read different data, this one included: losses, tokens and gradients are summed over them. All ranks, unless an axis
+   * is `tensor`.
+   */
   readonly data: ProcessGroup;
   /** This rank's part of the samples; ranks that differ on a `tensor` axis read the same ones. */
   readonly samples: SamplePart;
@@ -188,7 +199,7 @@ function formatNumber(value: number): string {
  * Joins the run for which this process was started: as one of several ranks under a launcher, else alone.
  *
  * @throws {ConfigError} if the launch environment is incomplete or contradicts itself
- * @throws {ArgumentError} if nothing is known of an axis, or the axes have another number of ranks
+ * @throws {ArgumentError} if an option is none of these, nothing is known of an axis, or the axes have another number of ranks
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world
  * @throws {UnsupportedError} {@link LibraryNotFoundError} if there is no such device, or a library that it needs is missing
  * @throws {FileError} if a trace is asked for and its file cannot be made
@@ -200,30 +211,32 @@ function formatNumber(value: number): string {
  * ```
  */
 export async function launch(options: LaunchOptions = {}): Promise<Run> {
+  requireKnownKeys("launch", options, LAUNCH_OPTIONS);
   const environment = readRankEnvironment();
   tellUncaughtErrors();
   ignoreFileSizeSignal();
-  const { log = new Logger({ sink: standardErrorSink() }) } = options;
-  const { localWorldSize: ranksOnHost = 1, localRank } = environment ?? {};
-  const folder = options.trace ?? processEnvironment().text("FULLYSHARD_TRACE");
+  const { device: name = "cpu", axes, log = new Logger({ sink: standardErrorSink() }), trace: named, ...both } =
+    options;
+  const { memoryBytes, cpuMath, ranksOnHost, threads, lateStatus, localRank, attention, ...ofGroup } = both;
+  const folder = named ?? processEnvironment().text("FULLYSHARD_TRACE");
   const trace = folder === undefined ? undefined : new Trace();
   const own = environment === undefined ? log : log.withRank(environment.rank);
   using opened = new DisposableStack();
   opened.defer(() => trace?.close());
-  const device = await openDevice(options.device ?? "cpu", {
-    report: (text) => own.once().warn(text), // all ranks have the same text
-    cpuMath: "auto",
-    ranksOnHost,
-    localRank,
-    ...options,
-    trace,
+  const device = await openDevice(name, {
+    report: both.report ?? ((text) => own.once().warn(text)), // all ranks have the same text
+    cpuMath: cpuMath ?? "auto",
+    ranksOnHost: ranksOnHost ?? environment?.localWorldSize ?? 1,
+    localRank: localRank ?? environment?.localRank,
+    ...{ memoryBytes, threads, attention, trace },
+    ...lateStatus === undefined ? {} : { lateStatus },
   });
   opened.defer(() => device.dispose());
   const report = (text: string): void => own.warn(text);
-  const group = opened.use(await openProcessGroup({ report, onStop: writeFlightRecord, ...options, device }));
+  const group = opened.use(await openProcessGroup({ report, onStop: writeFlightRecord, ...ofGroup, device }));
   if (folder !== undefined && trace !== undefined) openTrace(folder, trace, group);
   const { localWorldSize } = environment ?? {};
-  const run = new Run({ device, group, localWorldSize, axes: options.axes, trace, print: terminal("stdout").write });
+  const run = new Run({ device, group, localWorldSize, axes, trace, print: terminal("stdout").write });
   opened.move();
   return run;
 }

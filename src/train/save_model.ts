@@ -13,9 +13,10 @@ import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 
 /**
- * Writes a Hugging Face folder, or that of an adapter, in PEFT's layout. Every rank must call it.
+ * Writes a Hugging Face folder of the model, or, if the model has an adapter, a folder of the adapter in PEFT's layout. Every rank must
+ * call it.
  *
- * @throws {ArgumentError} for another dtype than float32 with an adapter, whose files PEFT has in the dtype that it was trained in
+ * @throws {ArgumentError} for another dtype than float32 with an adapter, as PEFT writes adapters in the dtype of their training
  * @throws {FileError} if a file cannot be written
  */
 export async function saveModel(

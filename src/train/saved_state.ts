@@ -6,10 +6,11 @@
 import * as z from "zod";
 import { type Packing, PACKINGS } from "../data/samples/rows.ts";
 import { CheckpointError } from "../errors.ts";
+import type { BestState } from "./best_evaluation.ts";
 
 /** The training state of a checkpoint, besides weights and optimizer: all else follows from the step. */
 export interface SavedState {
-  /** Settings that decide the steps to come, by key. */
+  /** Settings that later steps depend on, by key. */
   readonly settings: Readonly<Record<string, string | number | boolean>>;
   /** The place in the data. */
   readonly data: {
@@ -28,6 +29,8 @@ export interface SavedState {
     readonly backoffFactor: number;
     readonly growthInterval: number;
   } | undefined;
+  /** The best evaluation so far. */
+  readonly best?: BestState | undefined;
 }
 
 const stateSchema: z.ZodType<SavedState> = z.strictObject({
@@ -46,6 +49,13 @@ const stateSchema: z.ZodType<SavedState> = z.strictObject({
     growthFactor: z.number(),
     backoffFactor: z.number(),
     growthInterval: z.int(),
+  }).optional(),
+  best: z.strictObject({
+    metric: z.string(),
+    best_metric: z.number(),
+    best_global_step: z.int(),
+    best_model_checkpoint: z.string().nullable(),
+    evaluations_without_gain: z.int(),
   }).optional(),
 });
 

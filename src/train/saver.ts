@@ -20,11 +20,21 @@ export class CheckpointSaver implements Disposable {
   readonly #config: OutputConfig;
   readonly #log: Logger;
   readonly #stager: CheckpointStager | undefined;
-  #saving: AsyncSave | undefined;
+  readonly #onSaved: (path: string, step: number) => Promise<void>;
+  #saving: { readonly save: AsyncSave; readonly step: number } | undefined;
 
-  /** @throws {OutOfMemoryError} if saves are asynchronous and there is no memory for a copy */
-  constructor(context: StepContext, config: OutputConfig, log: Logger) {
+  /**
+   * @param onSaved called on every rank when a checkpoint is complete
+   * @throws {OutOfMemoryError} if saves are asynchronous and there is no memory for a copy
+   */
+  constructor(
+    context: StepContext,
+    config: OutputConfig,
+    log: Logger,
+    onSaved: (path: string, step: number) => Promise<void>,
+  ) {
     const { device, model, optimizer } = context;
+    this.#onSaved = onSaved;
     this.#context = context;
     this.#config = config;
     this.#log = log;
@@ -35,39 +45,41 @@ export class CheckpointSaver implements Disposable {
 
   /** True if this rank's Worker has nothing left to do. Never waits. */
   get isIdle(): boolean {
-    return this.#saving?.done !== false;
+    return this.#saving?.save.done !== false;
   }
 
   /** Saves, or begins to save once the last save has ended. Every rank must call it. */
-  async save(options: Pick<SaveCheckpointOptions, "step" | "state" | "environment">): Promise<void> {
+  async save(options: Pick<SaveCheckpointOptions, "step" | "state" | "environment" | "keep">): Promise<void> {
     const { model, optimizer, group } = this.#context;
     const { out: directory, keepLast, stateDictType } = this.#config;
     const what = { ...options, directory, model: trainedPart(model), optimizer, group, keepLast };
     if (this.#stager !== undefined) {
       await this.finishPending();
-      this.#saving = asyncSave({ ...what, stager: this.#stager });
+      this.#saving = { save: asyncSave({ ...what, stager: this.#stager }), step: options.step };
       return;
     }
     const { path } = await saveCheckpoint(what);
     if (stateDictType === "full") await saveModel(model, `${path}/model`, group);
-    this.#tell(path);
+    await this.#tell(path, options.step);
   }
 
   /** Waits until a save that was begun is complete. Every rank must call it. */
   async finishPending(): Promise<void> {
     if (this.#saving === undefined) return;
-    const { path } = await this.#saving;
+    const { save, step } = this.#saving;
+    const { path } = await save;
     this.#saving = undefined;
-    this.#tell(path);
+    await this.#tell(path, step);
   }
 
   /** Aborts a save that is under way. */
   [Symbol.dispose](): void {
-    this.#saving?.[Symbol.dispose]();
+    this.#saving?.save[Symbol.dispose]();
     this.#stager?.[Symbol.dispose]();
   }
 
-  #tell(path: string): void {
+  async #tell(path: string, step: number): Promise<void> {
     this.#log.once().info(`Saved '${path}'`);
+    await this.#onSaved(path, step);
   }
 }

@@ -43,6 +43,8 @@ export interface TrainingScript {
   readonly fsdpConfig?: string | Readonly<Record<string, unknown>>;
   /** Called on every rank after each step, and awaited. */
   readonly onStep?: TrainerOptions["onStep"];
+  /** Told of steps, evaluations and saves, on every rank, and awaited. */
+  readonly callbacks?: TrainerOptions["callbacks"];
 }
 
 /** Destinations of a run's output. */
@@ -116,7 +118,7 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
     const presets = foreignPresets({ fsdp: script.fsdp, fsdpConfig: script.fsdpConfig }, notices);
     const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv, presets }), script);
     if ((rankOf() ?? 0) === 0) { for (const notice of notices) log.info(notice); }
-    const options = { hfConfig: script.hfConfig, log, output, onStep: script.onStep };
+    const options = { hfConfig: script.hfConfig, log, output, onStep: script.onStep, callbacks: script.callbacks };
     const { finished, signal, isMain } = await runTraining(config, options);
     if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${shown(finished.sample)}`);
     return signal === undefined ? 0 : exitCodeOf(signal);

@@ -17,7 +17,7 @@ export interface MemoryNeed {
   readonly bytes: number;
   /** Bytes in use at once. */
   readonly peakBytes: number;
-  /** The terms that the peak is the sum of. */
+  /** The terms, which add up to the peak. */
   readonly terms: MemoryTerms;
   /** Bytes that there are. */
   readonly capacity: number;
@@ -29,7 +29,7 @@ export interface Shortage extends MemoryNeed {
   readonly rank: number;
 }
 
-/** The rank that lacks most for its memory; undefined where all have enough. Collective: every rank gets the same. */
+/** The rank that exceeds its memory by the largest share; undefined if all ranks have enough. Collective: every rank gets the same. */
 export function worstShortage(group: ProcessGroup, needs: readonly MemoryNeed[]): Shortage | undefined {
   const all = group.exchangeText(JSON.stringify(needs), "memory of a step")
     .flatMap((text, rank) => parseNeeds(text).map((need) => ({ ...need, rank })));
@@ -44,7 +44,7 @@ function parseNeeds(text: string): readonly MemoryNeed[] {
   return JSON.parse(text);
 }
 
-/** A step that does not fit, and what can be asked about others. */
+/** A step that does not fit, with functions that measure other settings. */
 export interface Misfit {
   readonly shortage: Shortage;
   readonly numParameters: number;

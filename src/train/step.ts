@@ -7,7 +7,10 @@ import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/micro_batch.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
-import type { DType } from "../dtype.ts";
+import { Buffer } from "../device/buffer.ts";
+import { convertElements } from "../device/convert.ts";
+import { type DType, float32 } from "../dtype.ts";
+import { asQuantized } from "../quantized.ts";
 import { NativeError, NonFiniteError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { clipGradNorm } from "../optim/clip.ts";
@@ -27,7 +30,7 @@ export interface StepContext {
   readonly device: Device;
   /** The ranks of the step. */
   readonly group: ProcessGroup;
-  /** Those that read other data, over which losses, tokens and gradients are added. @default all */
+  /** The ranks that read different data, over which losses, tokens and gradients are summed. @default all */
   readonly data?: ProcessGroup | undefined;
   /** The model that is trained. */
   readonly model: CausalLm;
@@ -158,7 +161,10 @@ function areFinite(
   src: DevicePtr,
   n: number,
 ): boolean {
+  const isQuantized = asQuantized(dtype) !== undefined;
+  using wide = isQuantized ? Buffer.allocate(device, n * float32.byteLength, "dequantized weight") : undefined;
+  if (wide !== undefined) convertElements(device, { dstDtype: float32, srcDtype: dtype, n, dst: wide.ptr, src });
   using largest = zeros(device, []);
-  device.kernels.maxAbs({ dtype, n, dst: largest.ptr, src });
+  device.kernels.maxAbs({ dtype: isQuantized ? float32 : dtype, n, dst: largest.ptr, src: wide?.ptr ?? src });
   return Number.isFinite(largest.item());
 }

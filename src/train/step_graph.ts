@@ -12,19 +12,20 @@
  *
  * @module
  */
+import { captureCalls } from "../comm/captured_calls.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { type Batch, type MicroBatch, requireRows } from "../data/micro_batch.ts";
+import type { Batch, MicroBatch } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../device/graphs.ts";
-import { type DType, int32, uint8 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { unitsOf } from "../fsdp/handle.ts";
-import type { CausalLm } from "../models/causal_lm.ts";
-import type { Parameter, ParameterStorage } from "../tensor/parameter.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { ParameterStorage } from "../tensor/parameter_storage.ts";
 import { scope, untrack } from "../tensor/scope.ts";
-import { Tensor } from "../tensor/tensor.ts";
-import { backwardAll, countAll, IGNORED_ROW, lossOf, maskOf, StepFactors } from "./backward.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { backwardAll, countAll, IGNORED_ROW, StepFactors } from "./backward.ts";
 import { type StepContext, update } from "./step.ts";
+import { firstSampleOf, StepInputs } from "./step_inputs.ts";
 
 /** Steps before a capture: the first make optimizer states and compile kernels, the last is the rehearsal. */
 const WARMUP_STEPS = 3;
@@ -38,65 +39,6 @@ export interface StepTensors {
   readonly loss: Tensor;
   /** Total norm of the gradients, before they were clipped. */
   readonly norm: Tensor;
-}
-
-/** A micro-batch, where a graph reads it. */
-interface StepPart {
-  readonly inputIds: Tensor;
-  readonly labels: Tensor;
-  readonly documentStarts: Tensor | undefined;
-  readonly attentionMask: Tensor | undefined;
-}
-
-/** A step's micro-batches in tensors that a graph reads. */
-class StepInputs implements Disposable {
-  readonly #device: Device;
-  readonly #model: CausalLm;
-  readonly #parts: readonly StepPart[];
-
-  constructor({ device, model }: StepContext, microBatches: readonly MicroBatch[]) {
-    this.#device = device;
-    this.#model = model;
-    this.#parts = microBatches.map((microBatch) => {
-      const { batch, seq, documentStarts } = microBatch;
-      const make = (dtype: DType): Tensor => Tensor.empty(device, [batch, seq], dtype, "inputs of a step");
-      return {
-        inputIds: make(int32),
-        labels: make(int32),
-        documentStarts: documentStarts && make(int32),
-        attentionMask: maskOf(model, microBatch) && make(uint8),
-      };
-    });
-  }
-
-  /**
-   * Takes the values of a step with micro-batches of the same sizes.
-   *
-   * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
-   */
-  write(microBatches: readonly MicroBatch[]): void {
-    for (const [i, { inputIds, labels, documentStarts, attentionMask }] of this.#parts.entries()) {
-      const part = microBatches[i] ?? IGNORED_ROW;
-      requireRows(part);
-      inputIds.copyFromHost(Int32Array.from(part.inputIds));
-      labels.copyFromHost(Int32Array.from(part.labels));
-      if (part.documentStarts !== undefined) documentStarts?.copyFromHost(Int32Array.from(part.documentStarts));
-      const mask = maskOf(this.#model, part);
-      if (mask !== undefined) attentionMask?.copyFromHost(mask);
-    }
-    const first = firstSampleOf(microBatches);
-    if (first !== undefined) this.#device.graphs?.setFirstSample(first);
-  }
-
-  forwards({ model }: StepContext, microBatches: readonly MicroBatch[]): (() => Tensor)[] {
-    return this.#parts.map((part, i) => () => lossOf(model, { ...part, random: microBatches[i]?.random }));
-  }
-
-  [Symbol.dispose](): void {
-    for (const { inputIds, labels, documentStarts, attentionMask } of this.#parts) {
-      for (const tensor of [inputIds, labels, documentStarts, attentionMask]) tensor?.dispose();
-    }
-  }
 }
 
 interface CapturedStep extends StepTensors {
@@ -136,7 +78,7 @@ export class StepGraph implements Disposable {
    *
    * @throws {UnsupportedError} if the device has no graphs
    */
-  constructor({ name, graphs }: Device) {
+  constructor({ name, traits: { graphs } }: Device) {
     if (graphs === undefined) throw new UnsupportedError(`Cannot capture steps on ${name}: only cuda has graphs`);
     this.#graphs = graphs;
   }
@@ -187,7 +129,7 @@ export class StepGraph implements Disposable {
       before.group === group && before.data === data;
     const captured = this.#captured;
     if (!isSame || captured === undefined) return isSame;
-    return optimizer.isCaptured && parameters.every(({ storage }, i) => storage === captured.storages[i]);
+    return captured.graph.isUsable && parameters.every(({ storage }, i) => storage === captured.storages[i]);
   }
 
   #takeBy(
@@ -204,7 +146,7 @@ export class StepGraph implements Disposable {
       return rehearsed.value;
     }
     const step = this.#captured ??= this.#capture(work, this.#plan, group, parameters);
-    optimizer.replayStep();
+    step.graph.prepare();
     device.scalars.flush();
     step.announce();
     step.graph.launch();
@@ -218,7 +160,7 @@ export class StepGraph implements Disposable {
     parameters: readonly Parameter[],
   ): CapturedStep {
     const what = "training step";
-    const { value, replay } = group.captureCalls(what, () => this.#graphs.capture(`a ${what}`, plan, work));
+    const { value, replay } = captureCalls(group, what, () => this.#graphs.capture(`a ${what}`, plan, work));
     const { loss, norm } = value.value;
     untrack(loss);
     untrack(norm);
@@ -270,9 +212,4 @@ function shapeOf(
   const frozen = parameters.filter(({ requiresGrad }) => !requiresGrad).map(({ fqn }) => fqn);
   const evaluated = [...model.namedModules()].filter(([, { training }]) => !training).map(([name]) => `'${name}'`);
   return [maxGradNorm, ...sizes, ...frozen, ...evaluated].join("\n");
-}
-
-/** Number of the first sample of a rank's part of a step; undefined if no random numbers are drawn. */
-function firstSampleOf(parts: readonly MicroBatch[]): number | undefined {
-  return parts.find((part) => part !== IGNORED_ROW)?.random?.firstSample;
 }

@@ -3,7 +3,7 @@
  * run.
  *
  * Note [Overlap] Computation is one queue, communication another, and each does one thing at a time, as on a device with streams:
- * - a unit is gathered while the unit before it computes, and not earlier, as its memory is not free;
+ * - a unit is gathered while the unit before it computes, and not earlier, as no memory is free for it;
  * - a unit's gradients are reduced after its backward, while other units compute;
  * - sums that the step reads (loss, gradient norm) and messages stop computation until they are done.
  *

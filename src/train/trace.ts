@@ -9,7 +9,7 @@ import { processEnvironment } from "../runtime/env.ts";
 import { listDirectory, pathKind, removePath } from "../runtime/files.ts";
 import { type Span, type Trace, traceFileOf, type Track, UNFINISHED } from "../runtime/trace.ts";
 
-/** Tracks of calls that move tensors; all others are on the host's track. */
+/** The track of each kind of call that moves tensors; all other calls are on the host's track. */
 const TRACK_OF: Readonly<Partial<Record<CallKind, Track>>> = {
   gather: "gather",
   "all-gather": "gather",

@@ -8,53 +8,54 @@ import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { requireSavable } from "../checkpoint/state_dict/savable.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
-import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import { openFilePool } from "../device/state_pool.ts";
-import type { CausalLm } from "../models/causal_lm.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import type { Logger } from "../runtime/log.ts";
 import { runtime } from "../runtime/processes.ts";
+import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
-import { adapterScales, hasAdapter, requireSameScales } from "./adapter_config.ts";
+import { adapterScales, requireSameScales } from "./adapter_config.ts";
+import { axesOf } from "./axes_config.ts";
 import {
   requireData,
   requireGraphs,
-  requirePrompt,
   requireSameConfig,
   requireSaves,
   requireThreads,
+  requireTracker,
 } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
-import { evaluate } from "./evaluate.ts";
+import { requireEvaluations } from "./evaluation_config.ts";
+import { Evaluations } from "./evaluations.ts";
+import { finishModel, openPrompt } from "./finish.ts";
+import type { StepEstimate } from "./estimate.ts";
 import { writeFlightRecord } from "./flight.ts";
-import { generate } from "./generate.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
+import { openData, openHeldOut } from "./open_data.ts";
+import { parallelize } from "./parallelize.ts";
+import { optimizerOf } from "./optimizer.ts";
+import { scalerOf } from "./parts.ts";
+import { planModel } from "./plan_model.ts";
 import { Progress } from "./progress.ts";
 import { launch, type Run } from "./run.ts";
-import { saveModel } from "./save_model.ts";
 import { parseSavedState } from "./saved_state.ts";
 import { CheckpointSaver } from "./saver.ts";
-import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
-import { type TextData, textData } from "./text_data.ts";
+import type { TextData } from "./text_data.ts";
 import { trackersOf } from "./trackers.ts";
-import type { FinishedModel, TrainerOptions, TrainResult } from "./trainer_options.ts";
+import { callAll } from "./trainer_callbacks.ts";
+import type { TrainerOptions, TrainResult } from "./trainer_options.ts";
 
-interface SamplePrompt {
-  readonly text: string;
-  readonly ids: readonly number[];
-}
-
-/** Facts that ranks exchange between steps. */
+/** The values that ranks exchange between steps. */
 interface RankNews {
   readonly signal: StopSignal | undefined;
-  /** True if `onStep` asked to stop. */
+  /** True if a callback asked to stop. */
   readonly stops: boolean;
   /** True if no save is under way. */
   readonly isIdle: boolean;
@@ -67,8 +68,15 @@ interface RankNews {
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
   requireThreads(config);
+  requireTracker(config);
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
-  await using run = await launch({ ...config, log: options.log, onStop });
+  const axes = axesOf(config, readRankEnvironment()?.worldSize ?? 1); // refuses sizes before a device is opened
+  const { device, memoryBytes, cpuMath, threads, attention, stagingBytes, trace } = config;
+  const { timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
+  await using run = await launch({
+    ...{ device, memoryBytes, cpuMath, threads, attention, stagingBytes, trace, axes },
+    ...{ timeoutSeconds, joinTimeoutSeconds, reportSeconds, log: options.log, onStop },
+  });
   const training = new Training(config, options, run);
   try {
     const result = await training.train();
@@ -90,6 +98,8 @@ class Training {
   #saved = 0;
   #step = 0;
   #loss = NaN;
+  /** The checkpoint that the run went on from. */
+  #resumed: string | undefined;
   /** Of rank 0. */
   #trackers: readonly Tracker[] = [];
 
@@ -105,15 +115,18 @@ class Training {
     const { device, group, data: dataRanks } = this.#run;
     requireSameConfig(group, config);
     requireSaves(config);
+    requireData(config);
+    requireEvaluations(config);
     requireGraphs(config, device, group);
     const plan = (): ReturnType<typeof planModel> => planModel(this.#run, config, this.#options.hfConfig);
     const { model, estimate } = await group.together("plan the model", plan);
     using folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config) : undefined;
     });
-    using data = await this.#openData(model, "data");
-    using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData", data.tokenizer) : undefined;
-    const prompt = await this.#openPrompt(model, data);
+    using data = await openData(config, this.#run, model, this.#log);
+    using heldOut = await openHeldOut(config, this.#run, model, data, this.#log);
+    const evaluations = new Evaluations(config, this.#run, heldOut, this.#log.once());
+    const prompt = await openPrompt(config, model, data);
     const isTokenizerNamed = config.tokenizer !== undefined;
     await group.together(
       "read the files beside the weights",
@@ -134,63 +147,57 @@ class Training {
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const { maxGradNorm } = config;
     const context: StepContext = { device, group, data: dataRanks, model, optimizer, maxGradNorm, scaler, graph };
-    if (config.resume !== undefined) await this.#resume(config.resume, context, data);
+    if (config.resume !== undefined) await this.#resume(config.resume, context, data, evaluations);
     this.#trackers = await group.together(
       "open the trackers",
       async () => group.rank === 0 ? trackersOf(config, this.#step, this.#log) : [],
     );
-    using saver = new CheckpointSaver(context, config, this.#log);
-    const signal = await this.#loop(context, data, heldOut, saver, () => folder?.begin());
+    const onSaved = async (path: string, step: number): Promise<void> => {
+      for (const { onSave } of this.#options.callbacks ?? []) await onSave?.({ path, step }, context);
+    };
+    using saver = new CheckpointSaver(context, config, this.#log, onSaved);
+    const { signal, isOver } = await this.#loop(context, data, evaluations, saver, () => folder?.begin());
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
-    const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
-    return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
+    if (isOver) await evaluations.end(this.#step, context);
+    const finished = isOver
+      ? await finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once())
+      : undefined;
+    const { best, bestCheckpoint } = evaluations;
+    const bestEvaluation = best && {
+      metric: best.metric,
+      bestMetric: best.best_metric,
+      bestGlobalStep: best.best_global_step,
+      bestModelCheckpoint: bestCheckpoint,
+    };
+    return { step: this.#step, loss: this.#loss, finished, signal, best: bestEvaluation, isMain: group.rank === 0 };
   }
 
-  /** Delivers what trackers have not yet. Never throws. */
+  /** Delivers the values that trackers have not sent yet. Never throws. */
   async endTrackers(outcome: "finished" | "failed"): Promise<void> {
     await Promise.all(this.#trackers.map((tracker) => tracker.finish(outcome)));
   }
 
-  #tellBytes({ vocabSize }: CausalLm): void {
-    const [log, unused] = [this.#log.once(), vocabSize - BYTE_TOKENIZER.vocabSize];
-    if (unused <= 0) log.info("Tokens are bytes: no --tokenizer");
-    else {
-      const why = "Tokens are bytes, as no --tokenizer is given";
-      log.warn(`${why}: ${unused} of the model's ${vocabSize} ids are never used`);
-    }
-  }
-
-  #openData(model: CausalLm, name: "data" | "evalData", tokenizer?: Tokenizer): Promise<TextData> {
-    const config = this.#config;
-    requireData(config);
-    if (tokenizer === undefined && config.tokenizer === undefined && model.files?.folder === undefined) {
-      this.#tellBytes(model);
-    }
-    return textData(this.#run, model, config[name], {
-      ...config,
-      ...tokenizer === undefined ? {} : { tokenizer, eosToken: undefined },
-      name,
-      batch: config.globalBatch,
-      padTo: config.cudaGraphs ? config.sequenceLength : undefined, // a graph is of one shape
-      onTokenize: ({ files, byteLength }) =>
-        this.#log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
-    });
-  }
-
   #describe({ numParameters, peakBytes }: StepEstimate, { numSamples, description }: TextData): void {
     const { strategy, precision, globalBatch } = this.#config;
-    const { device, group: { kind, size } } = this.#run;
-    const [log, ranks] = [this.#log.once(), `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${kind})`];
+    const { device, mesh: { axes, shape }, group: { kind, size } } = this.#run;
+    const laid = axes.length > 1 ? `${axes.map((name, i) => `${name} ${shape[i]}`).join(" × ")}, ${kind}` : kind;
+    const [log, ranks] = [this.#log.once(), `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${laid})`];
     log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
     log.info(`On ${device.name}, ${device.detail}`);
     log.info(`${description}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
   }
 
-  async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
+  async #resume(
+    from: string,
+    context: StepContext,
+    loader: DataLoader,
+    evaluations: Evaluations,
+  ): Promise<void> {
     const { out: directory, broadcastFromRank0 } = this.#config;
     const log = this.#log.once();
-    const what = { ...context, model: trainedPart(context.model), environment: this.#environment() };
+    const { optimizer, group } = context;
+    const what = { model: trainedPart(context.model), optimizer, group, environment: this.#environment() };
     const loaded = await loadCheckpoint({ ...what, directory, from, broadcastFromRank0 });
     if (loaded === undefined) return log.info(`No checkpoint in '${directory}' yet, so training begins at step 1`);
     const { path, step, state, skipped, differences, changes } = loaded;
@@ -200,6 +207,7 @@ class Training {
     requireSameScales(context.model, saved.settings);
     for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
     await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
+    await this.#run.group.together("look for the best checkpoint", () => evaluations.restore(saved.best, loader));
     if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = saved.settings[key];
@@ -210,7 +218,7 @@ class Training {
       "read the files beside the weights",
       () => addCompanions(context.model, path, context.group),
     );
-    [this.#step, this.#saved] = [step, step];
+    [this.#step, this.#saved, this.#resumed] = [step, step, path];
     log.info(`Resumed '${path}' at step ${step}`);
   }
 
@@ -224,15 +232,19 @@ class Training {
       `counted on as before; ${countOf(all, "sample")} will have been taken by step ${steps}`;
   }
 
-  /** Trains until the last step, or until a stop; returns the signal, if one was the cause. */
+  /**
+   * Trains until the last step, until evaluations are no better any more, or until a stop; returns the signal, if one was the
+   * cause, and whether the training is over.
+   */
   async #loop(
     context: StepContext,
     loader: DataLoader,
-    heldOut: DataLoader | undefined,
+    evaluations: Evaluations,
     saver: CheckpointSaver,
     beginFolder: () => string | undefined,
-  ): Promise<StopSignal | undefined> {
-    const { out, steps, stopAfter = steps, logEvery, evalEvery, saveEvery } = this.#config;
+  ): Promise<{ readonly signal: StopSignal | undefined; readonly isOver: boolean }> {
+    const { out, steps, stopAfter = steps, logEvery, saveEvery, loadBestModelAtEnd } = this.#config;
+    const { onStep, callbacks = [] } = this.#options;
     const log = this.#log.once();
     const main = this.#run.group.rank === 0;
     using metrics = main ? new MetricsFile(out, this.#step) : undefined;
@@ -241,34 +253,46 @@ class Training {
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
     const [first, begun] = [this.#step, performance.now()];
     let signal: StopSignal | undefined;
-    let stops = false;
-    while (this.#step < last && signal === undefined && !stops) {
+    let [stops, endsEarly] = [false, false];
+    while (this.#step < last && signal === undefined && !stops && !endsEarly) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
       if (this.#step === first + 1) {
         const done = await this.#run.group.together("begin the output folder", beginFolder);
         if (done !== undefined) log.info(done);
       }
-      const isDue = this.#step === steps || (evalEvery > 0 && this.#step % evalEvery === 0);
-      const evaluation = isDue && heldOut !== undefined ? await evaluate(this.#run, context.model, heldOut) : undefined;
-      const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };
+      const evaluated = await evaluations.after(this.#step, context, loader);
+      const line = { ...trained, ...evaluated?.figures };
       metrics?.write(line);
       for (const tracker of this.#trackers) tracker.log(line.step, scalarsOf({ ...line }));
       progress?.step(line, seconds);
-      const wish = await this.#options.onStep?.(line, context);
-      ({ signal, stops } = await this.#betweenSteps(stop, saver, wish === "stop"));
-      if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader, saver);
+      const wishes = evaluated === undefined
+        ? []
+        : [await callAll(callbacks.map((one) => one.onEvaluate), evaluated.figures, this.#step, context)];
+      wishes.push(await callAll([onStep, ...callbacks.map((one) => one.onStep)], line, context));
+      ({ signal, stops } = await this.#betweenSteps(stop, saver, wishes.includes(true)));
+      endsEarly = evaluated?.ends === true && this.#step < steps;
+      const savesBest = loadBestModelAtEnd && evaluated?.isBest === true;
+      if (savesBest || (saveEvery > 0 && this.#step % saveEvery === 0)) {
+        await this.#save(context, loader, saver, evaluations);
+      }
     }
     // More steps would later resume from the last step's checkpoint.
     const saves = saveEvery > 0 || this.#step < steps;
-    if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
+    if (saves && this.#saved < this.#step) await this.#save(context, loader, saver, evaluations);
     await saver.finishPending();
-    if (this.#step < steps) this.#options.output.over?.();
+    const isOver = this.#step >= steps || endsEarly;
+    if (!isOver) this.#options.output.over?.();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
-    const why = signal !== undefined ? `, as ${signal} came` : stops ? ", as onStep asked for" : "";
-    const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
+    const why = signal !== undefined ? `, as ${signal} came` : stops ? ", as a callback asked for" : "";
+    const none = `no evaluation was better in the last ${evaluations.best?.evaluations_without_gain}`;
+    const where = endsEarly
+      ? `Ended early after step ${this.#step} of ${steps}, as ${none}`
+      : this.#step < steps
+      ? `Stopped after step ${this.#step} of ${steps}${why}`
+      : "Trained";
     log.info(`${where}: ${taken}`);
-    if (this.#step < steps) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
-    return signal;
+    if (!isOver) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
+    return { signal, isOver };
   }
 
   /** Takes one step; returns its metrics, and the seconds that it took. */
@@ -316,48 +340,34 @@ class Training {
     return { signal, stops: news.some((rank) => rank.stops) };
   }
 
-  async #save({ model, scaler }: StepContext, loader: DataLoader, saver: CheckpointSaver): Promise<void> {
+  async #save(
+    { model, scaler }: StepContext,
+    loader: DataLoader,
+    saver: CheckpointSaver,
+    evaluations: Evaluations,
+  ): Promise<void> {
+    evaluations.noteCheckpoint(this.#step);
     const scaling = scaler === undefined ? {} : { scaler: { ...scaler.state() } };
     const state = {
       settings: { ...this.#settings(), ...adapterScales(model) },
       data: { ...loader.state() },
       ...scaling,
+      ...evaluations.best === undefined ? {} : { best: { ...evaluations.best } },
     };
-    await saver.save({ step: this.#step, state, environment: this.#environment() });
+    const keep = [this.#resumed, evaluations.bestCheckpoint].filter((path) => path !== undefined);
+    await saver.save({ step: this.#step, state, environment: this.#environment(), keep });
     this.#saved = this.#step;
   }
 
-  /** Settings that decide the coming steps, besides weights, data and the optimizer's groups. */
+  /** Settings that later steps depend on, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
     const { steps, globalBatch, maxGradNorm, precision } = this.#config;
     return { steps, globalBatch, maxGradNorm, precision };
   }
 
-  /** Facts of the machine for a resume elsewhere. */
+  /** Properties of this machine, which a resume elsewhere compares. */
   #environment(): Record<string, string> {
     const { name, version } = runtime();
     return { runtime: name, runtimeVersion: version };
-  }
-
-  /** Prompt of the sample, if there is to be one. Refused before training if it leaves no position for the sample. */
-  async #openPrompt(model: CausalLm, data: TextData): Promise<SamplePrompt | undefined> {
-    if (this.#config.sampleTokens === 0) return undefined;
-    const { prompt: text = await data.beginning(model.maxPositions >> 1) } = this.#config;
-    return { text, ids: requirePrompt(text, data.tokenizer, model) };
-  }
-
-  async #finish(model: CausalLm, tokenizer: Tokenizer, prompt: SamplePrompt | undefined): Promise<FinishedModel> {
-    const { out, sampleTokens, seed } = this.#config;
-    const folder = `${out}/model`;
-    await saveModel(model, folder, this.#run.group);
-    const what = hasAdapter(model) ? "adapter" : "model";
-    this.#log.once().info(`Wrote the ${what} to '${folder}': to train it further, give '--${what} ${folder}'`);
-    if (prompt === undefined) return { folder, sample: undefined };
-    const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
-    // Ids beyond the vocabulary are never drawn.
-    const named = tokenizer.eosId === undefined ? model.eosIds : [tokenizer.eosId, ...model.eosIds];
-    const eosId = named.filter((id) => id < model.vocabSize);
-    const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId });
-    return { folder, sample: `${prompt.text}${tokenizer.decode(ids.filter((id) => id < tokenizer.vocabSize))}` };
   }
 }

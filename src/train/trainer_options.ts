@@ -5,9 +5,8 @@
  */
 import type { Logger } from "../runtime/log.ts";
 import type { StopSignal } from "../runtime/signals.ts";
-import type { StepMetrics } from "./metrics.ts";
 import type { ProgressOutput } from "./progress.ts";
-import type { StepContext } from "./step.ts";
+import type { TrainerCallback } from "./trainer_callbacks.ts";
 
 /** Inputs of a training besides its configuration. */
 export interface TrainerOptions {
@@ -21,9 +20,21 @@ export interface TrainerOptions {
    * Called on every rank after each step, and awaited: for own metrics, an evaluation, changed weights. If it returns
    * `"stop"` on any rank, all ranks save a checkpoint and stop after this step, as after a signal.
    */
-  readonly onStep?:
-    | ((metrics: StepMetrics, context: StepContext) => void | "stop" | Promise<void | "stop">)
-    | undefined;
+  readonly onStep?: TrainerCallback["onStep"];
+  /** Told of steps, evaluations and saves, after `onStep`. @default none */
+  readonly callbacks?: readonly TrainerCallback[] | undefined;
+}
+
+/** The best evaluation of a training, by the figure that `metricForBestModel` names. */
+export interface BestModel {
+  /** Name of the figure in `metrics.jsonl`. */
+  readonly metric: string;
+  /** The figure's best value. */
+  readonly bestMetric: number;
+  /** The step after which it was measured. */
+  readonly bestGlobalStep: number;
+  /** Path of the checkpoint of that step; undefined if none was saved. */
+  readonly bestModelCheckpoint: string | undefined;
 }
 
 /** Result of a training. */
@@ -32,8 +43,10 @@ export interface TrainResult {
   readonly step: number;
   /** The last step's loss; NaN if none was taken. */
   readonly loss: number;
-  /** The finished model; `undefined` if the training stopped before its last step. */
+  /** The finished model; `undefined` if the training stopped before its last step, unless evaluations were no better any more. */
   readonly finished: FinishedModel | undefined;
+  /** The best evaluation, if there was one with a figure that decides. */
+  readonly best: BestModel | undefined;
   /** The signal that stopped the training. */
   readonly signal: StopSignal | undefined;
   /** True for the rank that prints for all. */

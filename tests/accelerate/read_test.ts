@@ -1,4 +1,4 @@
-/** What files of Accelerate and Transformers say in the trainer's keys, and what is refused of them. @module */
+/** The trainer's keys that follow from files of Accelerate and Transformers, and the contents that are refused. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { writeFileSync } from "node:fs";
@@ -104,8 +104,8 @@ describe("readAccelerateConfig()", () => {
     ],
     [{ rdzv_backend: "etcd" }, /rdzv_backend: expected static or c10d, got 'etcd'/],
     [
-      { parallelism_config: { parallelism_config_tp_size: 2 } },
-      /parallelism_config_tp_size: expected 1, got 2: tensor parallelism is not there yet/,
+      { parallelism_config: { parallelism_config_cp_size: 2 } },
+      /parallelism_config_cp_size: expected 1, got 2: context parallelism is not there yet/,
     ],
     [{ parallelism_config: { cp_size: 2 } }, /cp_size: expected 1, got 2: context parallelism is not there yet/],
     [{ num_process: 2 }, /num_process: expected a known key, got 'num_process'\. Did you mean 'num_processes'\?/],

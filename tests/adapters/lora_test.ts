@@ -1,4 +1,4 @@
-/** Which layers get an adapter, and what is refused. @module */
+/** The layers that get an adapter, and the settings that are refused. @module */
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -55,9 +55,9 @@ describe("addLora()", () => {
       [
         { targetModules: ["lm_head"] },
         UnsupportedError,
-        /Cannot add an adapter to 'lm_head'.*as a whole, by modulesToSave/,
+        /Cannot add an adapter to 'lm_head'.*in full, by modulesToSave/,
       ],
-      [{ modulesToSave: ["lm_hed"] }, ArgumentError, /Cannot train 'lm_hed' as a whole.* Did you mean 'lm_head'\?/],
+      [{ modulesToSave: ["lm_hed"] }, ArgumentError, /Cannot train 'lm_hed' in full.* Did you mean 'lm_head'\?/],
       [{ r: 0 }, ArgumentError, /with r 0: it must be a positive integer/],
       [{ rankPattern: { q_proj: 1.5 } }, ArgumentError, /rankPattern of 'model.layers.0.self_attn.q_proj' 1.5/],
       [{ loraDropout: 2 }, ArgumentError, /p 2: it must be a probability/],
@@ -71,7 +71,7 @@ describe("addLora()", () => {
     const tied = await llama({ tie_word_embeddings: true });
     assert.throws(
       () => addLora(tied, { modulesToSave: ["lm_head"] }),
-      /as a whole: it is tied to 'model.embed_tokens'/,
+      /in full: it is tied to 'model.embed_tokens'/,
     );
     addLora(tied, { targetModules: ["embed_tokens"] });
     assert.throws(() => addLora(tied, {}), /the model has one; merge it by mergeLora/);

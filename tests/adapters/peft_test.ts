@@ -36,12 +36,12 @@ after(() => run[Symbol.asyncDispose]());
 const fixtures = fileURLToPath(new URL("../fixtures", import.meta.url));
 const CASES = readdirSync(`${fixtures}/lora`).filter((name) => !name.endsWith(".json"));
 
-/** What a fixture says. */
+/** The contents of a fixture. */
 interface Facts {
   readonly base: string;
   readonly loss: number;
   readonly losses: readonly number[];
-  /** How far elements of each gradient move when every weight is off by its last bit. */
+  /** The change of each gradient's elements when every weight is off by its last bit. */
   readonly sensitivity: Readonly<Record<string, number>>;
   readonly merged: Readonly<Record<string, readonly [sum: number, absolute: number]>>;
 }

@@ -4,7 +4,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { after } from "node:test";
 import { launch, openModel } from "../../mod.ts";
 import { ConfigError } from "../../doors/errors.ts";
-import { loraOptionsOf } from "../../src/train/adapter_config.ts";
+import { openProcessGroup } from "../../doors/comm.ts";
+import { openDevice } from "../../doors/device.ts";
+import { adapt, loraOptionsOf } from "../../src/train/adapter_config.ts";
 import { loraOf } from "../../src/adapters/lora.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -119,6 +121,44 @@ test("a run goes on with the adapter of its checkpoint alone", TIMEOUT, async ()
   assert.match(never.stderr, /--lora-dropout: expected .*< 1, got 1/);
 });
 
+test("modules that no adapter can be beside are refused by the keys that choose them", async () => {
+  const device = await openDevice("cpu", { memoryBytes: 2 ** 24 });
+  const group = await openProcessGroup({ device });
+  const sizes = {
+    vocab_size: 64,
+    hidden_size: 32,
+    intermediate_size: 48,
+    num_hidden_layers: 1,
+    num_attention_heads: 4,
+  };
+  const none = { loraR: 4, loraTargetModules: [], loraExcludeModules: [], loraModulesToSave: [] };
+  const cases = [
+    { loraTargetModules: ["q_prj"] },
+    { loraTargetModules: ["(q_proj"] },
+    { loraTargetModules: ["norm"] },
+    { loraModulesToSave: ["lm_haed"] },
+  ] as const;
+  for (const chosen of cases) {
+    const model = await openModel({ device, group }, { model_type: "llama", ...sizes });
+    const quantized = {
+      loadIn4bit: false,
+      loadIn8bit: false,
+      bnb4bitQuantType: "nf4",
+      bnb4bitUseDoubleQuant: false,
+    } as const;
+    const config = { ...none, useRslora: false, frozenDtype: "file", ...quantized, ...chosen } as const;
+    assert.throws(() => adapt(model, config, undefined), (error) => {
+      assert.ok(error instanceof ConfigError, String(error));
+      assert.match(
+        error.message,
+        /loraTargetModules, .*: expected modules of the model that can have an adapter, got /,
+      );
+      return true;
+    });
+  }
+  device.dispose();
+});
+
 test("settings of an adapter are refused where they say nothing, or two things", () => {
   const none = {
     loraTargetModules: [],
@@ -126,6 +166,10 @@ test("settings of an adapter are refused where they say nothing, or two things",
     loraModulesToSave: [],
     useRslora: false,
     frozenDtype: "file",
+    loadIn4bit: false,
+    loadIn8bit: false,
+    bnb4bitQuantType: "nf4",
+    bnb4bitUseDoubleQuant: false,
   } as const;
   assert.equal(loraOptionsOf(none), undefined);
   const wrong = [
@@ -133,6 +177,16 @@ test("settings of an adapter are refused where they say nothing, or two things",
     [{ ...none, loraTargetModules: ["q_proj"] }, /loraTargetModules: expected loraR with it/],
     [{ ...none, useRslora: true }, /useRslora: expected loraR with it/],
     [{ ...none, frozenDtype: "bfloat16" }, /frozenDtype: expected loraR or adapter with it, got 'bfloat16' alone/],
+    [{ ...none, loadIn4bit: true }, /loadIn4bit: expected loraR or adapter with it, got it alone/],
+    [
+      { ...none, loraR: 4, loadIn4bit: true, loadIn8bit: true },
+      /loadIn8bit: expected loadIn4bit or loadIn8bit, got both/,
+    ],
+    [{ ...none, loraR: 4, bnb4bitUseDoubleQuant: true }, /bnb4bitUseDoubleQuant: expected loadIn4bit with it/],
+    [
+      { ...none, loraR: 4, loadIn8bit: true, frozenDtype: "bfloat16" },
+      /frozenDtype: expected 'file' with quantized weights/,
+    ],
     [{ ...none, loraR: 4, adapter: "a" }, /loraR: expected a new adapter or one that there is, got both/],
     [{ ...none, loraR: 4, loraTargetModules: [".*q", "k_proj"] }, /expected one regular expression, or ends of names/],
   ] as const;

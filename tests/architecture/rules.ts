@@ -58,7 +58,7 @@ const places: readonly Place[] = [
   { path: "src/", layer: 0 },
 ];
 
-/** Who may load what the host or another project gives: module, then the folders and files that may. */
+/** Modules of the host or of another project, each with the folders and files that may load it. */
 const homes: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^bun:/, ["src/ffi/providers/bun.ts"]],
   [/^node:util$/, ["src/config/flags.ts", "src/runtime/", "src/cli/"]],
@@ -66,6 +66,7 @@ const homes: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^zod$/, ["src/"]],
   [/^yaml$/, ["src/config/"]],
   [/^@huggingface\/jinja$/, ["src/data/chat/"]],
+  [/^hyparquet(?:-compressors)?$/, ["src/data/rows/parquet.ts"]],
 ];
 
 /**
@@ -130,7 +131,7 @@ export function cycles(sources: readonly Source[]): readonly string[] {
   return found;
 }
 
-/** What no file of the library may contain: a pattern of its code, what it is, and where it may stand all the same. */
+/** Patterns that no file of the library may contain, each with its name and the places where it is allowed all the same. */
 const forbidden: readonly (readonly [RegExp, string, readonly string[]])[] = [
   [/(?<![.\w$])any\b(?!\s*[(:?])/, "the type any", ["src/ffi/providers/"]],
   [/\bas\s+(?!const\b)/, "a cast", ["src/ffi/providers/"]],
@@ -203,6 +204,26 @@ export function missingPaths(
       : [`${path}:${lineOf(text, index)} names ${named}, which is not in the tree`]
   );
 }
+
+/**
+ * Finds types that share a name: a reader who searches for a name finds one declaration.
+ *
+ * @param sources all files of the library
+ * @returns one line for each name that several files declare as a type, interface, class or enum
+ */
+export function repeatedTypes(sources: readonly Source[]): readonly string[] {
+  const files = new Map<string, Set<string>>();
+  for (const { path, code } of sources) {
+    for (const [, name = ""] of code.matchAll(declaration)) {
+      files.set(name, (files.get(name) ?? new Set()).add(path));
+    }
+  }
+  return [...files].filter(([, paths]) => paths.size > 1)
+    .map(([name, paths]) => `${name} is declared in ${[...paths].join(", ")}`);
+}
+
+const declaration =
+  /^\s*(?:export\s+)?(?:declare\s+)?(?:abstract\s+)?(?:(?:const\s+)?enum|interface|class|type(?=\s+\w+\s*[<=]))\s+(\w+)/gm;
 
 /** Takes out the `as` that renames: in lists of imports and exports, and in mapped types. */
 function withoutRenames(code: string): string {

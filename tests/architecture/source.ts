@@ -7,7 +7,7 @@
 
 /** One import or re-export of a file. */
 export interface Import {
-  /** What it names, e.g. `../errors.ts`. */
+  /** The module that it names, e.g. `../errors.ts`. */
   readonly specifier: string;
   /** `type` is erased, `value` is loaded at once, `lazy` by `import()`, `export` passes on what it names. */
   readonly kind: "type" | "value" | "lazy" | "export";
@@ -114,7 +114,7 @@ function blank(text: string): string {
   return out.join("");
 }
 
-/** Whether a slash begins a regular expression, judged by what stands before it. */
+/** True if a slash begins a regular expression, judged by the text before it. */
 function isPattern(before: string): boolean {
   return /(^|[(,=:[!&|?{};+*%~^<>-]|\b(return|typeof|case|in|of|void|throw))\s*$/.test(before);
 }

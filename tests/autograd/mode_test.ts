@@ -1,5 +1,5 @@
 /**
- * Where no gradients are recorded.
+ * Scopes in which no gradients are recorded.
  *
  * @module
  */

@@ -1,4 +1,4 @@
-/** What ranks of `cut_test.ts` do. @module */
+/** The ranks' code of `cut_test.ts`. @module */
 import { cutParameters, deviceMesh } from "../../doors/comm.ts";
 import { initializeParameters, Linear } from "../../doors/nn.ts";
 import { fullyShard, replicate } from "../../mod.ts";
@@ -7,7 +7,7 @@ import { messageOf } from "../support/message.ts";
 import { ownedValues } from "../support/owned.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 
-/** What is said of cuts that cannot be, on 4 ranks; and what is left of the parameters. */
+/** Errors of cuts that are impossible on 4 ranks, and the parameters after them. */
 export function refuseCuts({ group, device, rank }: WorldRank): readonly (readonly [string, string])[] {
   const mesh = deviceMesh(group, { shard: 2, tensor: 2 });
   const tensor = mesh.get("tensor");
@@ -65,7 +65,7 @@ export function refuseCuts({ group, device, rank }: WorldRank): readonly (readon
   });
 }
 
-/** What a rank holds of a parameter that two axes cut. */
+/** The elements that a rank holds of a parameter that two axes cut. */
 export interface CutTwice {
   readonly shape: readonly number[];
   readonly values: readonly number[];

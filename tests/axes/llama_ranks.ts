@@ -1,4 +1,4 @@
-/** What ranks of `llama_test.ts` do. @module */
+/** The ranks' code of `llama_test.ts`. @module */
 import { createHash } from "node:crypto";
 import { getModelStateDict, loadHfWeights, saveHfDirectory } from "../../doors/checkpoint.ts";
 import type { MeshShape } from "../../doors/comm.ts";
@@ -39,7 +39,7 @@ export const PLAN: ParallelizePlan = {
   "model.layers.*.mlp.down_proj": "rowwise",
 };
 
-/** What is trained, and over which axes. */
+/** The model that is trained, and the axes. */
 export interface LlamaOrders {
   readonly axes: MeshShape;
   readonly config?: Readonly<Record<string, string | number | boolean>>;
@@ -50,7 +50,7 @@ export interface LlamaOrders {
   readonly to?: string;
 }
 
-/** What came of it. */
+/** The results of a training. */
 export interface LlamaReport {
   readonly losses: readonly number[];
   readonly norms: readonly number[];
@@ -137,7 +137,7 @@ export async function trainLlama(rank: WorldRank, orders: LlamaOrders): Promise<
   };
 }
 
-/** What is said of a plan for a model, and what is left of its first layer. */
+/** The error of a plan that does not fit a model, and the model's first layer after it. */
 export async function refusePlan(
   { device, group }: WorldRank,
   [config, plan]: [Readonly<Record<string, unknown>>, Readonly<Record<string, string>>],

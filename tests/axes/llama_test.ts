@@ -110,14 +110,15 @@ test("Hugging Face folders of Llama go from any mesh to any other to the bit", a
   }
 });
 
+const MIXTRAL = { ...LLAMA, model_type: "mixtral", num_local_experts: 4, num_experts_per_tok: 2 };
 const { "model.layers.*.mlp.down_proj": _, ...withoutDown } = PLAN;
 
 for (
   const [what, size, config, plan, pattern] of [
     [
-      "fewer heads of keys and values than ranks",
-      ...[4, { ...LLAMA, num_key_value_heads: 2 }, PLAN] as const,
-      /UnsupportedError: Cannot cut 'model.layers.0.self_attn' over 4 ranks: 2 heads of keys and values for more ranks/,
+      "heads of keys and values that neither divide the ranks nor are divided by them",
+      ...[2, { ...LLAMA, hidden_size: 48, num_attention_heads: 6, num_key_value_heads: 3 }, PLAN] as const,
+      /ArgumentError: Cannot cut 'model.layers.0.self_attn': its 3 heads of keys and values are no multiple of 2 ranks/,
     ],
     [
       "heads that ranks do not divide",
@@ -127,19 +128,20 @@ for (
     [
       "dropout of attention",
       ...[2, { ...LLAMA, attention_dropout: 0.1 }, PLAN] as const,
-      /UnsupportedError: .*masks of attention dropout over a part of the heads are not there yet/,
+      /UnsupportedError: .*masks of attention dropout over a part of the heads \(set it to 0, or .*\) are not there yet/,
     ],
     [
       "norms of heads",
       ...[2, { ...LLAMA, model_type: "qwen3", head_dim: 4 }, PLAN] as const,
-      /UnsupportedError: .*gradients of norms that each rank takes over its own heads are not there yet/,
+      /ArgumentError: .*the plan must have all of .* '.*q_norm' replicated_with_grad_allreduce, '.*k_norm' replicated/,
     ],
     [
-      "one projection of queries, keys and values",
+      "parts of unequal width in one projection of queries, keys and values",
       ...[2, { ...LLAMA, model_type: "phi3", pad_token_id: 0 }, {
         "model.layers.*.self_attn.qkv_proj": "colwise",
+        "model.layers.*.self_attn.o_proj": "rowwise",
       }] as const,
-      /UnsupportedError: .*parts of one projection of queries, keys and values are not there yet/,
+      /ArgumentError: Cannot cut '.*qkv_proj' colwise: parts of unequal width lie side by side .*; cut it colwise_gather_output/,
     ],
     [
       "a plan that leaves layers out",
@@ -147,9 +149,9 @@ for (
       /ArgumentError: Cannot cut 'model.layers.0.mlp': the plan must have all of '.*gate_proj' colwise, .* '.*down_proj' rowwise/,
     ],
     [
-      "the head",
+      "a style that a head cannot have",
       ...[2, LLAMA, { lm_head: "colwise" }] as const,
-      /ArgumentError: Cannot cut 'lm_head' colwise: it is a LanguageModelHead, and no Linear/,
+      /ArgumentError: Cannot cut 'lm_head' colwise: no LanguageModelHead is cut so/,
     ],
     [
       "a name that there is not",
@@ -159,7 +161,30 @@ for (
     [
       "a style that there is not",
       ...[2, LLAMA, { "model.layers.*.mlp.up_proj": "colwize" }] as const,
-      /ArgumentError: Cannot cut '.*up_proj' colwize: styles are colwise and rowwise\. Did you mean 'colwise'\?/,
+      /ArgumentError: Cannot cut '.*up_proj' colwize: styles are colwise, rowwise, .*\. Did you mean 'colwise'\?/,
+    ],
+    [
+      "a style of transformers that is not there yet",
+      ...[2, LLAMA, { "model.layers.*.input_layernorm": "sequence_parallel" }] as const,
+      /UnsupportedError: Cannot cut '.*input_layernorm' sequence_parallel: that is not there yet; styles are colwise/,
+    ],
+    [
+      "experts whose parts nobody adds up",
+      ...[2, MIXTRAL, { "model.layers.*.mlp.experts.gate_up_proj": "packed_colwise" }] as const,
+      /ArgumentError: Cannot cut weights of '.*mlp\.experts': the plan must say moe_tp_experts of '.*mlp\.experts'/,
+    ],
+    [
+      "a part of the experts' weights",
+      ...[2, MIXTRAL, {
+        "model.layers.*.mlp.experts.gate_up_proj": "packed_colwise",
+        "model.layers.*.mlp.experts": "moe_tp_experts",
+      }] as const,
+      /ArgumentError: .*the plan must have all of '.*gate_up_proj' packed_colwise, '.*down_proj' rowwise/,
+    ],
+    [
+      "norms over all heads, cut by heads",
+      ...[2, { ...LLAMA, model_type: "olmo3", pad_token_id: 0 }, PLAN] as const,
+      /ArgumentError: Cannot cut '.*' by heads: its norms go over all heads together; cut queries, .* colwise_gather_output/,
     ],
     [
       "two styles for a layer",

@@ -12,20 +12,20 @@ export const WIDTH = 48;
 /** Width of what they predict. */
 const OUT = 24;
 
-/** How a model is made and laid over ranks. */
+/** The model, and its layout over ranks. */
 export interface Layout {
   readonly shard: number;
   readonly tensor: number;
   readonly replicate?: number;
   /** Width inside the blocks. @default 96 */
   readonly inner?: number;
-  /** Whether gate and up are one weight. @default false */
+  /** True if gate and up are one weight. @default false */
   readonly fused?: boolean;
-  /** How weights lie. @default `outIn` */
+  /** The layout of weights. @default `outIn` */
   readonly weights?: "outIn" | "inOut";
-  /** Whether layers have biases. @default false */
+  /** True if layers have biases. @default false */
   readonly bias?: boolean;
-  /** What shards, or copies. @default fsdp */
+  /** The parallelism that shards or replicates. @default fsdp */
   readonly mode?: "fsdp" | "ddp";
   /** The dim that parameters are sharded along. @default flat */
   readonly dim?: number;

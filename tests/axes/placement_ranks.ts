@@ -1,4 +1,4 @@
-/** What ranks of `placement_test.ts` do. @module */
+/** The ranks' code of `placement_test.ts`. @module */
 import { createHash } from "node:crypto";
 import {
   getModelStateDict,
@@ -17,7 +17,7 @@ import { initialized, type Layout, layOut, type Net, WIDTH } from "./modules.ts"
 
 const [BATCH, OUT] = [8, 24];
 
-/** What a rank is to do. */
+/** The task of a rank. */
 export interface Orders {
   readonly layout: Layout;
   readonly steps: number;
@@ -26,11 +26,11 @@ export interface Orders {
   /** Folder to save into at the end. */
   readonly to?: string;
   readonly maxNorm?: number;
-  /** Whether the folder is one of Hugging Face's. */
+  /** True if the folder is one of Hugging Face's. */
   readonly isHf?: boolean;
 }
 
-/** What came of it. */
+/** The results of a task. */
 export interface Trained {
   /** Digests of whole weights and of whole states of the optimizer, at the beginning and at the end. */
   readonly first: string;
@@ -152,7 +152,7 @@ export function normsOf(rank: WorldRank, layout: Layout): readonly number[] {
   return ([1, 2, 3, Infinity] as const).map((normType) => gradNorm(model.parameters(), { normType }).item());
 }
 
-/** What is refused. */
+/** Calls that are refused. */
 export function refusals(rank: WorldRank, act: string): string {
   const layout = { shard: 2, tensor: 2 };
   const acts: Readonly<Record<string, () => unknown>> = {

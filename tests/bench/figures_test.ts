@@ -1,4 +1,4 @@
-/** What benchmarks make of rounds, and of what programs print. @module */
+/** The figures that benchmarks compute from rounds, and read from the output of programs. @module */
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";

@@ -7,13 +7,13 @@ import { GPU_ITEMS } from "../../bench/gpu/items.ts";
 import { differenceOf, OPERATIONS } from "../../bench/gpu/operations.ts";
 import { rank, ROOT } from "../../bench/process.ts";
 import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const skip = lackingForTwin();
 const PEER_PYTHON = process.env["PEER_PYTHON"];
 const withoutPeer = PEER_PYTHON === undefined ? "PEER_PYTHON names no Python that has torch" : undefined;
-/** What is compared with PyTorch, in order. */
+/** The cases that are compared with PyTorch, in order. */
 const RATIOS = [
   ...["gemm", "gemm:input-gradient", "gemm:weight-gradient"],
   ...["attention", "attention-backward"].flatMap((name) => [`${name}:flash`, `${name}:cudnn`]),
@@ -66,7 +66,7 @@ test("gpu.ts names what is wrong with its arguments", { skip }, async () => {
   assert.match(errors, /--fast/);
 });
 
-test("gpu.ts tells what cannot run, goes on, and leaves out what passed when it resumes", { skip }, async () => {
+longTest("gpu.ts tells what cannot run, goes on, and leaves out what passed when it resumes", { skip }, async () => {
   using folder = temporaryDirectory();
   const file = folder.file("gpu.jsonl");
   const args = ["--out", file, "--only", "two-ranks,self-check,ratios"];
@@ -95,18 +95,22 @@ test("gpu.ts tells what cannot run, goes on, and leaves out what passed when it 
   assert.deepEqual(later, ["ratios", "ratios"].map((item) => [item, "cannot"]));
 });
 
-test("gpu.ts tells of a Python that is not there, and that there was no time for the ratios", { skip }, async () => {
-  using folder = temporaryDirectory();
-  const file = folder.file("gpu.jsonl");
-  const { code, errors } = await runGpu(["--out", file, "--only", "ratios"], { PEER_PYTHON: "/nowhere/python" });
-  assert.equal(code, 0, errors);
-  const told = linesOf(file);
-  assert.ok(RATIOS.every((name) => told.some((line) => line.case === name && line.outcome === "cannot")));
-  assert.match(told[0]?.reason ?? "", /^PyTorch: the process ended: Error: .*ENOENT.*/);
-  const late = folder.file("late.jsonl");
-  await runGpu(["--out", late, "--only", "ratios", "--budget", "1.5"], { PEER_PYTHON: "/nowhere/python" });
-  assert.match(linesOf(late).at(-2)?.reason ?? "", /^ours: the time was over$/);
-});
+longTest(
+  "gpu.ts tells of a Python that is not there, and that there was no time for the ratios",
+  { skip },
+  async () => {
+    using folder = temporaryDirectory();
+    const file = folder.file("gpu.jsonl");
+    const { code, errors } = await runGpu(["--out", file, "--only", "ratios"], { PEER_PYTHON: "/nowhere/python" });
+    assert.equal(code, 0, errors);
+    const told = linesOf(file);
+    assert.ok(RATIOS.every((name) => told.some((line) => line.case === name && line.outcome === "cannot")));
+    assert.match(told[0]?.reason ?? "", /^PyTorch: the process ended: Error: .*ENOENT.*/);
+    const late = folder.file("late.jsonl");
+    await runGpu(["--out", late, "--only", "ratios", "--budget", "1.5"], { PEER_PYTHON: "/nowhere/python" });
+    assert.match(linesOf(late).at(-2)?.reason ?? "", /^ours: the time was over$/);
+  },
+);
 
 test(
   "gpu.ts takes turns with PyTorch over kernels and steps",
@@ -188,20 +192,24 @@ test("gpu.ts computes each operation of dev.cuh on both sides", { skip }, async 
   assert.deepEqual(names, [...Object.keys(OPERATIONS), "operations"]);
 });
 
-test("gpu.ts compares attention by cuDNN with that by our own kernels, where there is cuDNN", { skip }, async () => {
-  using folder = temporaryDirectory();
-  const file = folder.file("gpu.jsonl");
-  const { code, errors } = await runGpu(["--out", file, "--only", "cudnn"]);
-  assert.equal(code, 0, errors);
-  const told = linesOf(file).map(({ case: what, outcome }) => [what, outcome]);
-  assert.deepEqual(told, [["attention by cuDNN", "passed"], ["cudnn", "passed"]]);
-  const without = folder.file("without.jsonl");
-  const nowhere = { FULLYSHARD_CUDNN_LIBRARY: "/nowhere/libcudnn.so.9" };
-  assert.equal((await runGpu(["--out", without, "--only", "cudnn"], nowhere)).code, 0);
-  const [line] = linesOf(without);
-  assert.deepEqual([line?.case, line?.outcome], ["attention by cuDNN", "cannot"]);
-  assert.match(line?.reason ?? "", /^Cannot open cuDNN\. Install it with 'pip install nvidia-cudnn-cu13'/);
-});
+longTest(
+  "gpu.ts compares attention by cuDNN with that by our own kernels, where there is cuDNN",
+  { skip },
+  async () => {
+    using folder = temporaryDirectory();
+    const file = folder.file("gpu.jsonl");
+    const { code, errors } = await runGpu(["--out", file, "--only", "cudnn"]);
+    assert.equal(code, 0, errors);
+    const told = linesOf(file).map(({ case: what, outcome }) => [what, outcome]);
+    assert.deepEqual(told, [["attention by cuDNN", "passed"], ["cudnn", "passed"]]);
+    const without = folder.file("without.jsonl");
+    const nowhere = { FULLYSHARD_CUDNN_LIBRARY: "/nowhere/libcudnn.so.9" };
+    assert.equal((await runGpu(["--out", without, "--only", "cudnn"], nowhere)).code, 0);
+    const [line] = linesOf(without);
+    assert.deepEqual([line?.case, line?.outcome], ["attention by cuDNN", "cannot"]);
+    assert.match(line?.reason ?? "", /^Cannot open cuDNN\. Install it with 'pip install nvidia-cudnn-cu13'/);
+  },
+);
 
 test("differenceOf() finds a word that differs by more than is allowed", () => {
   const words = (...values: readonly number[]): Uint32Array => new Uint32Array(Float32Array.from(values).buffer);

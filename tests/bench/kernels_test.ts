@@ -1,4 +1,4 @@
-/** What `npm run bench -- kernels` makes of a kernel's work. @module */
+/** The figures that `npm run bench -- kernels` computes from a kernel's work. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ratesOf, readWorks } from "../../bench/kernels.ts";

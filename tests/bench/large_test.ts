@@ -1,4 +1,4 @@
-/** What `npm run bench -- large` reads and tells. @module */
+/** The output that `npm run bench -- large` reads, and its report. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { factsOf, readLargeRun } from "../../bench/large.ts";

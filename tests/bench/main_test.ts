@@ -74,7 +74,7 @@ for (const [signal, code] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
     await sleep(500);
     process.kill(pid, signal); // by child.kill() Deno would report the signal in place of the code
     assert.deepEqual(await ended, [code, null]);
-    // What watches a launcher ends after it.
+    // The process that watches a launcher ends after it.
     for (let waited = 0; waited < 5000 && started.some(isRunning); waited += 50) await sleep(50);
     assert.deepEqual(started.filter(isRunning), []);
     assert.equal(said, "");

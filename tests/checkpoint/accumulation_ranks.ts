@@ -1,4 +1,4 @@
-/** What ranks of `accumulation_test.ts` do. @module */
+/** The ranks' code of `accumulation_test.ts`. @module */
 import { asyncSave, CheckpointStager, loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { AdamW, fullyShard, replicate, scope, type Tensor } from "../../mod.ts";
@@ -20,7 +20,7 @@ class SavedStack extends Stack {
   }
 }
 
-/** What is saved between the micro-batches of a step, and how the model is parallelized. */
+/** The way to save between the micro-batches of a step, and the parallelism of the model. */
 export interface Interruption {
   readonly directory: string;
   readonly mode: "fsdp" | "ddp" | "plain";
@@ -30,7 +30,7 @@ export interface Interruption {
 /** Values and gradients after three steps of three micro-batches, and what was saved in the second one, loaded again. */
 export interface InterruptedReport {
   readonly end: string;
-  /** Whether what was saved are the values before that step. */
+  /** True if the saved values are those before that step. */
   readonly saved: boolean;
 }
 

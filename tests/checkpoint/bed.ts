@@ -32,13 +32,13 @@ import { BufferTensor } from "../../src/tensor/buffer_tensor.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
 import { elementSlices } from "../../src/tensor/shard_layout.ts";
 
-/** What the ranks do together. */
+/** The action that the ranks do together. */
 export interface Task {
   readonly do: "save" | "async-save" | "load" | "save-hf" | "load-hf";
-  /** How many of the ranks take part. */
+  /** Number of ranks that take part. */
   readonly world: number;
   readonly directory: string;
-  /** What the model holds: when saving, all of it; when loading, what is expected afterwards. */
+  /** The model's contents: when saving, all of it; when loading, the contents that are expected afterwards. */
   readonly seed: number;
   /** Whole on every rank, or sharded. @default sharded */
   readonly whole?: boolean;
@@ -47,17 +47,17 @@ export interface Task {
   readonly step?: number;
   readonly keepLast?: number;
   readonly from?: string;
-  /** What becomes of an asynchronous save: it is awaited (default), left alone while ranks call on, or given up. */
+  /** The end of an asynchronous save: it is awaited (default), left alone while ranks make other calls, or given up. */
   readonly then?: "await" | "call on" | "give up";
-  /** Whether rank 0 alone reads, and sends the others what they hold. */
+  /** True if rank 0 alone reads, and sends the others their elements. */
   readonly broadcastFromRank0?: boolean;
-  /** Whether all tensors must be there. */
+  /** True if all tensors must be in the files. */
   readonly strict?: boolean;
-  /** Whether the small model is one unit; else a unit for each block. */
+  /** True if the small model is one unit; else each block is a unit. */
   readonly oneUnit?: boolean;
   /** This rank cannot reach its memory: it fails while it saves or loads. */
   readonly broken?: number;
-  /** Whether weights are written rounded, or expected to be. */
+  /** True if weights are written rounded, or expected to be rounded. */
   readonly bfloat16?: boolean;
   readonly maxShardBytes?: number;
   readonly tokenizerFiles?: readonly string[];
@@ -68,7 +68,7 @@ export interface Task {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** What became of a task on one rank. */
+/** The outcome of a task on one rank. */
 export interface Outcome {
   /** `Name: message`, or empty. */
   readonly error: string;
@@ -76,7 +76,7 @@ export interface Outcome {
   readonly wrong: number;
   /** Elements compared. */
   readonly compared: number;
-  /** What was returned. */
+  /** The returned value. */
   readonly value: Readonly<Record<string, unknown>>;
 }
 

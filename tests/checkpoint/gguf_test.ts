@@ -34,7 +34,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 
 const FIXTURES = fileURLToPath(new URL("../fixtures/gguf/", import.meta.url));
 
-/** What `values` of the script gives. */
+/** The output of `values` of the script. */
 function values(count: number): Float32Array<ArrayBuffer> {
   return Float32Array.from({ length: count }, (_, i) => {
     if (i === 64) return 127;
@@ -186,6 +186,13 @@ describe("exportGguf()", () => {
     "phi3",
     "phi",
     "gpt2",
+    "qwen2",
+    "smollm3",
+    "granite",
+    "olmo2",
+    "glm4",
+    "gemma2",
+    "gemma3_text",
   ];
   for (const family of families) {
     it(`writes names, shapes, keys and bytes of ${family} as the package does`, async () => {
@@ -228,13 +235,18 @@ describe("exportGguf()", () => {
     const model = buildModel(device, JSON.parse(fs.readFileSync(zoo, "utf8")));
     assert.throws(
       () => ggufPlan(model),
-      /model_type 'olmo3' into GGUF: 'llama', 'mistral', .* and 'gpt2' are supported/,
+      /model_type 'olmo3' into GGUF: 'llama', 'mistral', .* and 'qwen2_moe' are supported/,
     );
-    assert.ok(GGUF_FAMILIES.length >= 9);
+    assert.ok(GGUF_FAMILIES.length >= 15);
     refuse("llama", { hidden_act: "gelu" }, /hidden_act gelu into GGUF: llama.cpp's architecture 'llama' .* with silu/);
     refuse("qwen3_moe", { norm_topk_prob: false }, /norm_topk_prob false into GGUF/);
     refuse("qwen2_moe", { mlp_only_layers: [0] }, /layers without experts .* true into GGUF/);
     refuse("qwen3", { attention_bias: true }, /attention_bias true into GGUF/);
+    refuse("smollm3", { no_rope_layers: [1, 1, 1, 1] }, /positions in other layers than three of four/);
+    refuse("gemma3_text", { query_pre_attn_scalar: 8 }, /query_pre_attn_scalar that is not head_dim/);
+    refuse("gemma3_text", { layer_types: Array(6).fill("full_attention") }, /other layers without a window/);
+    refuse("gemma2", { final_logit_softcapping: null }, /without attn_logit_softcapping or final_logit_softcapping/);
+    refuse("olmo2", { attention_bias: true }, /attention_bias true into GGUF/);
     refuse("gpt2", { scale_attn_by_inverse_layer_idx: true }, /other factors on scores/);
     const rope = { rope_type: "yarn", rope_theta: 10000, factor: 4, original_max_position_embeddings: 32, mscale: 0.5 };
     refuse("llama", { rope_parameters: rope }, /rope_type 'yarn' with attention_factor, mscale/);

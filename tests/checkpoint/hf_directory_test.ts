@@ -169,7 +169,7 @@ test("loadHfWeights() reads float16, bfloat16 and float64 as float32", async () 
   const changes = Object.fromEntries(Object.keys(SHAPES).map((name, i) => [name, { dtype: dtypes[i % 4] ?? "F32" }]));
   await write(`${temporary.path}/in`, { ...changes, "model.layers.0.self_attn.rotary_emb.inv_freq": { shape: [4] } });
   const out = `${temporary.path}/out`;
-  // What was loaded is written again, since its values follow from no seed.
+  // The loaded values are written again, since they follow from no seed.
   const outcomes = await runRanks([
     { do: "load-hf", world: 2, directory: `${temporary.path}/in`, seed: 0, llama: TINY_LLAMA, saveTo: out },
   ]);

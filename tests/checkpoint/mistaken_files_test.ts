@@ -15,7 +15,7 @@ import { type TemporaryDirectory, temporaryDirectory } from "../support/temporar
 
 const POINTER = `version https://git-lfs.github.com/spec/v1\noid sha256:${"0".repeat(64)}\nsize 4976698672\n`;
 
-/** What lies in a file's place, and what is said of it. */
+/** Contents that lie in the place of a file, and the error for each. */
 const FOREIGN: readonly (readonly [name: string, contents: string | Uint8Array, said: RegExp])[] = [
   [
     "pointer",

@@ -1,4 +1,4 @@
-/** What ranks of `module_test.ts` do: modules of one's own, which are no models of a family. @module */
+/** The ranks' code of `module_test.ts`: modules of one's own, which are no models of a family. @module */
 import { AdamW, fullyShard, replicate, type Tensor } from "../../mod.ts";
 import {
   asyncSave,
@@ -39,7 +39,7 @@ export class Own extends Module<[x: Tensor], Tensor> {
   }
 }
 
-/** How a module lies on the ranks. */
+/** The layout of a module over the ranks. */
 export type Cut = "plain" | "sharded" | "in units" | "replicated";
 
 function cut({ device, group }: WorldRank, how: Cut): Own {
@@ -50,7 +50,7 @@ function cut({ device, group }: WorldRank, how: Cut): Own {
   return model;
 }
 
-/** What is saved, by which call. */
+/** The module that is saved, and the call that saves it. */
 export interface Saving {
   readonly cut: Cut;
   readonly directory: string;
@@ -155,7 +155,7 @@ async function refusalOf(call: () => Promise<unknown>): Promise<string> {
   }
 }
 
-/** What refusals say, by each way to save. */
+/** The errors of refused saves, by the way of saving. */
 export async function refuse(rank: WorldRank, directory: string): Promise<Readonly<Record<string, readonly string[]>>> {
   const { device, group } = rank;
   const said: Record<string, readonly string[]> = {};

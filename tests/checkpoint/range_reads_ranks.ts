@@ -1,4 +1,4 @@
-/** What ranks of `range_reads_test.ts` do. @module */
+/** The ranks' code of `range_reads_test.ts`. @module */
 import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
 import { initializeParameters, Linear } from "../../doors/nn.ts";
 import { AdamW, fullyShard } from "../../mod.ts";
@@ -17,7 +17,7 @@ class Wide extends Linear implements CheckpointModel {
   }
 }
 
-/** What a rank read. */
+/** The bytes that a rank read. */
 export interface Reads {
   /** Bytes of what it holds of weights and states. */
   readonly held: number;

@@ -1,4 +1,4 @@
-/** What of a checkpoint's files each rank reads, and what it finds of damage there. @module */
+/** The bytes that each rank reads of a checkpoint's files, and the damage that it finds in them. @module */
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import { test } from "node:test";

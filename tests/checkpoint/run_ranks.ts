@@ -2,7 +2,7 @@
 import { runPooled } from "../support/rank_pool.ts";
 import { type Outcome, prepare, type Task } from "./bed.ts";
 
-/** What became of each task, by task and rank. */
+/** The outcome of each task, by task and rank. */
 export async function runRanks(tasks: readonly Task[]): Promise<readonly (readonly Outcome[])[]> {
   const size = Math.max(...tasks.map(({ world }) => world));
   const url = new URL("./checkpoint_rank.ts", import.meta.url);

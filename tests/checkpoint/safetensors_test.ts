@@ -27,7 +27,7 @@ async function bytesOf(file: SafetensorsFile, name: string): Promise<Uint8Array>
 
 test("openSafetensors() reads what Python wrote", async () => {
   using file = await openSafetensors(PYTHON);
-  // What tests/fixtures/safetensors/make.py put in.
+  // Values that tests/fixtures/safetensors/make.py has written.
   const doubles = [0, -0, 1, -2.5, 3.140625, 65504, 2 ** -14, 2 ** -24, Infinity, -Infinity, NaN, 0.333];
   assert.deepEqual([...file.metadata].sort(), [["format", "pt"], ["note", "é \u2028"]]);
   const table = file.entries.map(({ name, code, dtype, shape }) => [name, code, dtype?.name, shape]);

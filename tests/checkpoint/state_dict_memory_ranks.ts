@@ -1,4 +1,4 @@
-/** What ranks of `state_dict_memory_test.ts` do: state dicts of which one rank has no memory for a piece. @module */
+/** The ranks' code of `state_dict_memory_test.ts`: state dicts of which one rank has no memory for a piece. @module */
 import { fullyShard } from "../../mod.ts";
 import { getModelStateDict, setModelStateDict, type StateDictOptions } from "../../doors/checkpoint.ts";
 import { initializeParameters } from "../../doors/nn.ts";
@@ -8,7 +8,7 @@ import { messageOf } from "../support/message.ts";
 import { ownedValues } from "../support/owned.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 
-/** What fails, and on which rank; on all if that is undefined. */
+/** The call that fails, and the rank on which it fails; undefined: on all ranks. */
 export interface StateDictFailure {
   readonly call: "get, to all ranks" | "get, to rank 0" | "set from rank 0";
   readonly victim: number | undefined;

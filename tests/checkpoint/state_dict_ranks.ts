@@ -1,4 +1,4 @@
-/** What ranks of `state_dict_test.ts` do. @module */
+/** The ranks' code of `state_dict_test.ts`. @module */
 import { AdamW, fullyShard, replicate, scope } from "../../mod.ts";
 import {
   getModelStateDict,
@@ -21,7 +21,7 @@ import { rankFunctions, type WorldRank } from "../support/world.ts";
 /** Of odd sizes, so that ranks hold unequal parts, or none of a tensor. */
 export const WIDTH = 13;
 
-/** How a model lies on the ranks. */
+/** The layout of a model over the ranks. */
 export type Cut = "units" | "root" | "replicas" | "replicas of shards";
 
 function cutModel({ device, group }: WorldRank, cut: Cut, seed: number) {
@@ -62,7 +62,7 @@ function tensorsOf({ state }: OptimizerStateDict): ModelStateDict {
   }));
 }
 
-/** What a rank got. */
+/** The state dicts that a rank got. */
 export interface Got {
   /** Of a model that no parallelism has. */
   readonly expected: Plain;
@@ -100,14 +100,14 @@ export function get(rank: WorldRank, cut: Cut): Got {
   return { expected: plain(getModelStateDict(whole)), sharded, onRank0, everywhere, calls, mostBytes, bytesLeft };
 }
 
-/** What became of state dicts that were kept. */
+/** State dicts that were kept over later calls. */
 export interface Kept {
   readonly before: Plain;
   readonly cached: Plain;
   readonly fresh: Plain;
   readonly snapshot: Plain;
   readonly optimizer: { readonly before: Plain; readonly cached: Plain };
-  /** What reading them says when the memory is another. */
+  /** The error of reading them after the memory has changed. */
   readonly stale: readonly string[];
 }
 
@@ -126,10 +126,10 @@ export function keep(rank: WorldRank): Kept {
   return { before, ...kept, optimizer: states, stale };
 }
 
-/** How a state dict goes from one model to another. */
+/** The way of a state dict from one model to another. */
 export type Way = "sharded" | "full" | "from rank 0";
 
-/** What a second model has of a first one. */
+/** The values that a second model has taken from a first one. */
 export interface Moved {
   readonly from: Plain;
   readonly to: Plain;
@@ -159,7 +159,7 @@ export function move(rank: WorldRank, [from, to, way]: [Cut, Cut, Way]): Moved {
   return { from: all(first), to: all(second), steps: pairs, reports };
 }
 
-/** What is refused, by what is wrong. */
+/** The errors of refused calls, by mistake. */
 export function refuse(rank: WorldRank): Readonly<Record<string, string>> {
   const { group, device } = rank;
   const { model, optimizer } = cutModel(rank, "units", 3);
@@ -205,7 +205,7 @@ export function refuse(rank: WorldRank): Readonly<Record<string, string>> {
   return { ...texts, changed };
 }
 
-/** What a part of a state dict leaves, and what is said of it. */
+/** The model after a part of a state dict was loaded, and the error. */
 export interface Partly {
   readonly trained: readonly string[];
   readonly model: LoadReport;

@@ -1,13 +1,19 @@
-/** What a trainer may keep in a checkpoint: what JSON gives back as it was. @module */
+/** The values that a trainer may keep in a checkpoint: those that JSON restores unchanged. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fs from "node:fs";
 import { launch, openModel } from "../../mod.ts";
-import { asyncSave, CheckpointStager, loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
+import {
+  asyncSave,
+  type AsyncSaveOptions,
+  CheckpointStager,
+  loadCheckpoint,
+  saveCheckpoint,
+} from "../../doors/checkpoint.ts";
 import { ArgumentError } from "../../doors/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-/** Objects that lie in each other, so many. */
+/** Nested objects, of this depth. */
 function nested(depth: number): Record<string, unknown> {
   return depth === 1 ? {} : { in: nested(depth - 1) };
 }
@@ -19,8 +25,12 @@ test("saveCheckpoint() and asyncSave() refuse a state of which JSON keeps someth
   const model = await openModel(run, { model_type: "llama", ...sizes });
   await model.load();
   using stager = new CheckpointStager(run.device);
-  const what = { directory: folder.file("out"), model, group: run.group, step: 1, stager };
-  const saves = [saveCheckpoint, async (options: Parameters<typeof asyncSave>[0]) => await asyncSave(options)];
+  const where = { directory: folder.file("out"), model, group: run.group };
+  const what = { ...where, step: 1 };
+  const saves = [
+    saveCheckpoint,
+    async (options: Omit<AsyncSaveOptions, "stager">) => await asyncSave({ ...options, stager }),
+  ];
 
   const circle: Record<string, unknown> = {};
   circle["again"] = circle;
@@ -53,7 +63,7 @@ test("saveCheckpoint() and asyncSave() refuse a state of which JSON keeps someth
   };
   for (const save of saves) {
     await save({ ...what, state: { ...kept, none: undefined } });
-    const loaded = await loadCheckpoint(what);
+    const loaded = await loadCheckpoint(where);
     assert.equal(JSON.stringify(loaded?.state), JSON.stringify(kept));
   }
 });

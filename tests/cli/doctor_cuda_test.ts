@@ -1,5 +1,5 @@
 /**
- * What `fullyshard doctor` says of NVIDIA GPUs: on machines that lack something, by stubs of the libraries, and with the real
+ * The report of `fullyshard doctor` on NVIDIA GPUs: on machines that lack something, by stubs of the libraries, and with the real
  * libraries where they are here.
  *
  * @module

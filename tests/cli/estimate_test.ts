@@ -5,7 +5,7 @@ import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { sharedTest as it, usualFirst } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, metricLines, run as runRanks } from "../train/runs.ts";
 
@@ -17,7 +17,7 @@ function run(...args: readonly string[]): { code: number | null; stdout: string;
   return { code: status, stdout, stderr };
 }
 
-/** What `--json` prints. */
+/** The output of `--json`. */
 interface Estimate {
   readonly peak_bytes: number;
   readonly terms: Readonly<Record<string, number>>;
@@ -249,7 +249,7 @@ describe("fullyshard estimate", () => {
     ["by graphs by an NCCL of 2.26", ["--device", "cuda", "--cuda-graphs"], "22605", "--no-registers-memory"],
   ];
   const onTwin = { skip: lackingForTwin(), timeout: 300_000 };
-  for (const [what, flags, nccl, ...more] of ofCards) {
+  for (const [what, flags, nccl, ...more] of usualFirst(ofCards, (place) => place === 1)) {
     it(`tells what a run on cards uses ${what}, to the byte`, onTwin, async () => {
       using folder = temporaryDirectory();
       const file = folder.write("config.json", JSON.stringify(wide));

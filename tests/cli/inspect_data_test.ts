@@ -53,6 +53,23 @@ test("fullyshard inspect-data shows rows with what is trained on in brackets, an
   assert.match(stdout, /\n5 samples of at most 100 tokens, \d+ in all, \d+ of them \([\d.]+ %\) trained on\n$/);
 });
 
+test("fullyshard inspect-data takes tokenizer and template of a model's folder, and says how to get one of the Hub", async () => {
+  using folder = temporaryDirectory();
+  const row = { messages: [{ role: "user", content: "Hi" }, { role: "assistant", content: "Ho" }] };
+  const data = folder.write("rows.jsonl", `${JSON.stringify(row)}\n`);
+  for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
+    folder.write(`model/${name}`, readFileSync(fixture(`bytes/${name}`), "utf8"));
+  }
+  folder.write("model/chat_template.jinja", readFileSync(fixture("templates/chatml.jinja"), "utf8"));
+  const shownBy = async (...flags: readonly string[]): Promise<string> => {
+    const parts: string[] = [];
+    await inspectData([data, ...flags], { write: (text) => void parts.push(text), hasColors: false });
+    return parts.join("");
+  };
+  assert.equal(await shownBy("--model", folder.file("model"), "--sequence-length", "64"), await shownBy(...FLAGS));
+  await assert.rejects(shownBy("--model", "nobody/nothing"), /get it by: fullyshard pull nobody\/nothing/);
+});
+
 test("markedText() colors what is trained on where there are colors, and gives all text", async () => {
   const tokenizer = await loadTokenizer(fixture("pieces"));
   const ids = Int32Array.from(tokenizer.encode("<|user|>\nHello you<|assistant|>\n Good 2 + 2<|end|>"));

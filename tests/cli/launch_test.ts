@@ -14,7 +14,7 @@ const pathOf = (relative: string): string => fileURLToPath(new URL(relative, imp
 const bin = pathOf("../../bin/fullyshard.mjs");
 const tiny = pathOf("../train/scripts/tiny.ts");
 
-/** How a command ended. */
+/** The outcome of a command. */
 interface Ended {
   readonly code: number | null;
   readonly stdout: string;

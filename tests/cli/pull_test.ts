@@ -141,7 +141,7 @@ describe("fullyshard pull", () => {
     const blob = `${folder}/blobs/${sha256(WEIGHTS)}`;
     assert.deepEqual(new Uint8Array(fs.readFileSync(blob)), new Uint8Array(WEIGHTS));
 
-    // What a killed run left; and a server that knows no ranges.
+    // Files that a killed run has left, and a server that does not support ranges.
     for (const knowsRanges of [true, false]) {
       fs.rmSync(blob);
       fs.rmSync(`${folder}/refs/main`);

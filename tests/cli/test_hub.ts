@@ -19,7 +19,7 @@ export const sha256 = (bytes: Uint8Array): string => createHash("sha256").update
 export const gitHash = (bytes: Uint8Array): string =>
   createHash("sha1").update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
 
-/** What a request was answered with, by a test's choice; nothing for the usual answer. */
+/** The answer that a test chooses for a request; undefined for the usual one. */
 export type Trick = (request: IncomingMessage, response: ServerResponse, file: string) => boolean;
 
 /** A Hub of one model. */
@@ -29,16 +29,19 @@ export class TestHub implements AsyncDisposable {
   trick: Trick = () => false;
   readonly #files: ReadonlyMap<string, Uint8Array>;
   readonly #server: Server;
-  /** Where large files lie: the address of another server. */
+  /** The address of another server, which has the large files. */
   store: string | undefined;
 
-  constructor(files: ReadonlyMap<string, Uint8Array>) {
+  readonly #kind: "model" | "dataset";
+
+  constructor(files: ReadonlyMap<string, Uint8Array>, kind: "model" | "dataset" = "model") {
     this.#files = files;
+    this.#kind = kind;
     this.#server = createServer((request, response) => this.#answer(request, response));
   }
 
-  static async open(files: ReadonlyMap<string, Uint8Array>): Promise<TestHub> {
-    const hub = new TestHub(files);
+  static async open(files: ReadonlyMap<string, Uint8Array>, kind?: "model" | "dataset"): Promise<TestHub> {
+    const hub = new TestHub(files, kind);
     await new Promise<void>((resolve) => hub.#server.listen(0, "127.0.0.1", resolve));
     return hub;
   }
@@ -59,14 +62,17 @@ export class TestHub implements AsyncDisposable {
     this.requests.push(`${method} ${url}${range === undefined ? "" : ` ${range}`}`);
     this.tokens.add(authorization ?? "none");
     if (this.trick(request, response, file)) return;
-    if (url.startsWith(`/api/models/${NAME}/revision/`)) {
+    if (url.startsWith(`/api/${this.#kind}s/${NAME}/revision/`)) {
       const siblings = [...this.#files.keys()].map((rfilename) => ({ rfilename }));
       response.setHeader("content-type", "application/json");
       response.end(JSON.stringify({ sha: COMMIT, siblings }));
       return;
     }
     const bytes = this.#files.get(file);
-    if (bytes === undefined || !url.includes(`${NAME}/resolve/${COMMIT}/`)) {
+    if (
+      bytes === undefined ||
+      !url.startsWith(`/${this.#kind === "dataset" ? "datasets/" : ""}${NAME}/resolve/${COMMIT}/`)
+    ) {
       response.writeHead(404).end();
       return;
     }
@@ -88,7 +94,7 @@ export class TestHub implements AsyncDisposable {
   }
 }
 
-/** How a command line ended. */
+/** The outcome of a command line. */
 export interface Ended {
   readonly code: unknown;
   readonly stdout: string;

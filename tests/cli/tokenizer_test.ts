@@ -23,7 +23,7 @@ function run(folder: TemporaryDirectory, ...args: readonly string[]) {
   return { code: status, stdout, stderr };
 }
 
-/** What Python's trainer learned: `tests/fixtures/tokenizer/make.py`. */
+/** The tokenizer that Python's trainer has learned: `tests/fixtures/tokenizer/make.py`. */
 const MODEL = z.object({ vocab: z.record(z.string(), z.number()), merges: z.array(z.array(z.string())) });
 const TOKENIZER = z.object({ model: MODEL });
 const LEARNED = MODEL.extend({ corpus: z.array(z.string()), ids: z.array(z.array(z.number())) }).parse(
@@ -42,7 +42,7 @@ describe("fullyshard tokenizer", () => {
       /^Reading 108 files, 3\.\d MiB\n4096 entries; a token stands for 4\.\d\d bytes\. Train with --tokenizer made\/mine\n$/,
     );
     assert.deepEqual(readdirSync(folder.file("made/mine")).sort(), ["tokenizer.json", "tokenizer_config.json"]);
-    // What `scripts/train_tokenizer.py` made.
+    // The output of `scripts/train_tokenizer.py`.
     for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
       assert.deepEqual(json(folder.file(`made/mine/${name}`)), json(`${root}examples/data/${name}`));
     }

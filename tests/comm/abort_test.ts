@@ -1,4 +1,4 @@
-/** What ranks read of an abort while another rank writes it. @module */
+/** Reading an abort while another rank writes it. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ABORT_WORDS, AbortArea } from "../../src/comm/control/abort.ts";
@@ -21,9 +21,9 @@ test("AbortArea.cause is whole although the rank that sets it is off its core fo
   worker.terminate();
 });
 
-test("AbortArea.cause names a rank that ended before it told why", () => {
+test("AbortArea.cause names a rank that ended before it gave a reason", () => {
   const area = new AbortArea(halfSet(2, "never written").shared);
-  assert.deepEqual(area.cause, { rank: 2, reason: "it ended before it told why" });
+  assert.deepEqual(area.cause, { rank: 2, reason: "it ended before it gave a reason" });
   area.set(1, "later");
   assert.equal(area.cause?.rank, 2);
 });

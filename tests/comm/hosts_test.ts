@@ -49,7 +49,7 @@ function startRanks(ordersOf: (rank: number) => readonly string[]): readonly Ran
   );
 }
 
-/** What each rank said until it ended. */
+/** The lines of each rank until it ended. */
 async function saidBy(ranks: readonly RankProcess[]): Promise<readonly string[]> {
   await Promise.all(ranks.map(({ ended }) => ended));
   return ranks.map(({ stdout, stderr }) => stdout + stderr);

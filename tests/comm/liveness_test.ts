@@ -216,7 +216,7 @@ test("too little shared memory names bytes asked, free, and the container's opti
 
 test("no room for the world's own segment is told to all at once", TIMEOUT, async () => {
   using place = directory();
-  // Who does not see the note of rank 0 waits to the end, and then says something else.
+  // A rank that does not see the note of rank 0 waits until the timeout, and then gives another error.
   const planes = { directory: place.path, joinTimeoutSeconds: 30 };
   const ends = await startWorld(3, obey, { planes, data: [[], [], []], prepare: fillDirectory }).ends;
   const pattern = "Out of memory on .*It was for the words of 3 ranks.*--shm-size";

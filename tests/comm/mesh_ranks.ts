@@ -1,4 +1,4 @@
-/** What ranks of the tests of slices and flattened axes do. @module */
+/** The ranks' code of the tests of slices and flattened axes. @module */
 import { type DeviceMesh, deviceMesh, type MeshShape } from "../../doors/comm.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
@@ -14,7 +14,7 @@ export interface MeshView {
   readonly sum: number | undefined;
 }
 
-/** What a rank found in a grid. */
+/** The properties of a grid, as a rank sees them. */
 export interface GridReport {
   readonly one: MeshView;
   readonly slice: MeshView;

@@ -1,5 +1,5 @@
 /**
- * What ranks of the tests of communication do.
+ * The code that the ranks of the tests of communication run.
  *
  * @module
  */
@@ -15,28 +15,28 @@ import { failAllocation } from "../support/failing_memory.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 
-/** Where a rank is in a mesh. */
+/** The place of a rank in a mesh. */
 export interface MeshPlace {
   readonly coordinate: readonly number[];
   /** World ranks of each axis. */
   readonly axes: readonly (readonly number[])[];
   /** Sum of ranks over each axis. */
   readonly sums: readonly (number | undefined)[];
-  /** What each axis' group says that it is. */
+  /** The properties of each axis' group. */
   readonly names: readonly (string | undefined)[];
 }
 
-/** What a rank does, one after another. */
+/** The steps of a rank, in order. */
 export type Order = "reduce" | "sleep" | "doze" | "hang" | "throw" | "window";
 
-/** What fails on rank 1: its own part cannot be made, or what others made cannot be opened. */
+/** The failure on rank 1: it cannot make its own part, or cannot open the part of another rank. */
 export type Refusal = "large window" | "closed window" | "large group" | "closed group";
 
 function refuse(call: string, code: string): never {
   throw new NativeError("libc", call, 0, "on purpose", code);
 }
 
-/** What this process holds of the shared-memory directory, and of its device. */
+/** The files and memory that this process holds in the shared-memory directory and on its device. */
 function holdings(directory: string, bytes: number): string {
   const descriptors = readdirSync("/proc/self/fd").filter((name) => {
     try {
@@ -62,14 +62,14 @@ export function placeInMesh({ group }: WorldRank, shape: MeshShape): MeshPlace {
   };
 }
 
-/** What came of many meshes. */
+/** The outcome of making many meshes. */
 export interface MeshesReport {
   readonly equal: boolean;
   readonly anew: boolean;
   readonly sums: readonly (number | undefined)[];
-  /** What is thrown where there is no room for another group. */
+  /** The error where there is no room for another group. */
   readonly refused: string;
-  /** Whether a mesh that lacked room for its second axis left the room of its first. */
+  /** True if a mesh that lacked room for its second axis gave back the room of its first. */
   readonly room: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** What strangers and ranks can do to the store: it goes on, or stops all ranks and names the one that was wrong. @module */
+/** Attacks of strangers and ranks on the store: it goes on, or stops all ranks and names the rank at fault. @module */
 import assert from "node:assert/strict";
 import { ABORT_WORDS } from "../../src/comm/control/abort.ts";
 import {
@@ -136,7 +136,7 @@ test(
     const held: number[] = [];
     const slow = await openStream(sockets, port);
     const address = sockets.resolve("127.0.0.1", port);
-    // What a rank has said to another challenge is worth nothing.
+    // An answer to an earlier challenge does not count.
     const replayed = await openStream(sockets, port);
     const [kind] = await enter(sockets, replayed, 1, 3, VERSION, new Uint8Array(NUMBER_BYTES));
     assert.equal(kind, "refused");

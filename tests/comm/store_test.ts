@@ -28,7 +28,7 @@ test(
       assert.ok(shown(said) === said);
     }
 
-    // What answers may be no store at all.
+    // A program that answers on the port may be no store at all.
     for (const length of [100, 900, 1_000_000]) {
       const { port } = runOf(2)(0);
       const listener = sockets.listen("127.0.0.1", port) ?? assert.fail("the test's port is taken");

@@ -1,4 +1,4 @@
-/** The tree of hosts: what goes over the store for each call, and what ranks still learn of each other. @module */
+/** The tree of hosts: the frames that each call sends over the store, and the calls of others that ranks learn of. @module */
 import assert from "node:assert/strict";
 import { treePlaces } from "../../src/comm/hosts/tree.ts";
 import { TREE_MAILBOX_BYTES, TreeExchange } from "../../src/comm/hosts/tree_exchange.ts";
@@ -65,7 +65,7 @@ test("TreeExchange gives each rank the bytes of all, whenever what is published 
     const replicas = ranksOf(size).map((rank) =>
       new Replica({ id: "test", worldRanks: ranksOf(size), rank, byteLength: TREE_MAILBOX_BYTES })
     );
-    // What the store has of each rank, and what it would send: the newest bytes, sooner or later.
+    // The bytes that the store has of each rank, and that it would send: the newest, sooner or later.
     const published = ranksOf(size).map(() => new Uint8Array(replicas[0]?.byteLength ?? 0));
     let publications = 0;
     const exchanges = ranksOf(size).map((rank) =>
@@ -116,12 +116,12 @@ test("calls and barriers between hosts cost updates in proportion to ranks", TIM
     const perHost = Math.max(1, Math.min(8, size / 2));
     using world = await openHostsWorld(size, perHost, freePorts());
     const planes = ranksOf(size).map((rank) => world.plane(rank));
-    world.settle();
+    world.deliverAll();
     world.reset();
     for (let sequence = 1; sequence <= CALLS; sequence++) {
       for (const plane of planes) plane.announce(call(sequence));
     }
-    world.settle();
+    world.deliverAll();
     const sent = world.counts.sent.get("update") ?? 0;
     const received = world.counts.received.get("update") ?? 0;
     assert.ok(
@@ -148,10 +148,10 @@ test("calls and barriers between hosts cost updates in proportion to ranks", TIM
       }
     };
     barrier();
-    world.settle();
+    world.deliverAll();
     world.reset();
     for (let i = 0; i < 10; i++) barrier();
-    world.settle();
+    world.deliverAll();
     const up = (world.counts.sent.get("update") ?? 0) / 10;
     const down = (world.counts.received.get("update") ?? 0) / 10;
     assert.ok(up <= 2 * size && down <= 4 * (size - 1), `${size}: ${up} sent, ${down} received in a barrier`);
@@ -173,7 +173,7 @@ test("ranks of many hosts that call different things are named, with calls and a
         for (let sequence = 1; sequence < 100; sequence++) {
           announce(sequence);
           // Long enough for every call to be published.
-          world.settle(12);
+          world.deliverAll(12);
         }
         return "nothing";
       } catch (error) {
@@ -189,7 +189,7 @@ test("ranks of many hosts that call different things are named, with calls and a
       assert.ok(!list.split(", ").includes(String(who)));
     }
     // All others are stopped by it.
-    world.settle();
+    world.deliverAll();
     for (const plane of planes) assert.throws(() => plane.announce(call(1000)), /stopped all ranks|rank \d+ calls/);
     for (const plane of planes) plane.dispose();
   }

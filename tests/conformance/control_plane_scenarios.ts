@@ -1,5 +1,5 @@
 /**
- * What every control plane must do, as scenarios that each rank runs.
+ * The scenarios that every control plane must pass; each rank runs them.
  *
  * @module
  */
@@ -216,7 +216,7 @@ export const CONTROL_SCENARIOS_OF_SEVERAL: Scenarios = {
     const all = Array.from({ length: group.size }, (_, r) => r);
     const messages = [
       /ranks ma[dk]e different calls/,
-      // Whoever finds it first has stopped the others.
+      // The rank that finds it first has stopped the others.
       /at or before call \d+|rank 0 calls|rank 1 calls/,
     ];
     return failsWith(() => {

@@ -1,5 +1,5 @@
 /**
- * What every data plane must do, as scenarios that each rank runs. Delays are injected where an ordering rule could be
+ * The scenarios that every data plane must pass; each rank runs them. Delays are injected where an ordering rule could be
  * broken. Every rank makes the inputs of all ranks from their number, so it can check results by itself.
  *
  * @module

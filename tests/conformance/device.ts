@@ -13,6 +13,7 @@ import type { Arguments, ValueKind } from "../../src/device/kernels/signature.ts
 import type { KernelName } from "../../src/device/kernels/table.ts";
 import { SINK_CASES } from "./kernels/attention_sinks.ts";
 import { ARRAY_CASES, ARRAY_PROPERTIES } from "./kernels/arrays.ts";
+import { BLOCK_CASES } from "./kernels/blocks.ts";
 import { Bed, entryOf } from "./kernels/bed.ts";
 import type { AnyCase, Cases, Properties } from "./kernels/case.ts";
 import { DROPOUT_CASES, DROPOUT_PROPERTIES } from "./kernels/dropout.ts";
@@ -23,6 +24,7 @@ import { LAYER_CASES, LAYER_PROPERTIES } from "./kernels/layers.ts";
 import { MASK_CASES, MASK_PROPERTIES } from "./kernels/masks.ts";
 import { NORM_CASES, NORM_PROPERTIES } from "./kernels/norm.ts";
 import { PRODUCT_CASES, PRODUCT_PROPERTIES } from "./kernels/products.ts";
+import { QUANTIZED_CASES, QUANTIZED_PROPERTIES } from "./kernels/quantized.ts";
 import { ROUTER_PROPERTIES } from "./kernels/router.ts";
 import { TRAINING_CASES, TRAINING_PROPERTIES } from "./kernels/training.ts";
 
@@ -31,18 +33,21 @@ export const CASES: Cases<KernelName> = {
   ...ARRAY_CASES,
   ...MASK_CASES,
   ...PRODUCT_CASES,
+  ...QUANTIZED_CASES,
   ...SINK_CASES,
   ...LAYER_CASES,
   ...DROPOUT_CASES,
   ...NORM_CASES,
   ...EXPERT_CASES,
   ...TRAINING_CASES,
+  ...BLOCK_CASES,
 };
 
 const PROPERTIES: Properties = {
   ...ARRAY_PROPERTIES,
   ...MASK_PROPERTIES,
   ...PRODUCT_PROPERTIES,
+  ...QUANTIZED_PROPERTIES,
   ...LAYER_PROPERTIES,
   ...DROPOUT_PROPERTIES,
   ...FAULT_PROPERTIES,
@@ -55,8 +60,15 @@ const PROPERTIES: Properties = {
 /** Sizes that other arguments rely on: what records or pairs lie in, and what a sum is cut by. */
 const NEVER_EMPTY: ReadonlyMap<string, readonly string[]> = new Map([
   ["rope", ["headDim"]],
+  ["quantize", ["blocks", "blockBytes"]],
+  ["dequantize", ["blocks", "blockBytes"]],
+  ["gemmQuantized", ["blocks", "blockBytes"]],
   ["adamw", ["n", "numStates"]],
   ["sgd", ["n", "numStates"]],
+  ["lion", ["n", "numStates"]],
+  ["largestOfBlocks", ["block"]],
+  ["quantizeBlocks", ["block"]],
+  ["dequantizeBlocks", ["block"]],
   ["sumPowers", ["block"]],
 ]);
 
@@ -93,8 +105,8 @@ function* refused(
  * Registers the suite for one device.
  *
  * @param device undefined where it is not to be had
- * @param missing what it needs
- * @param properties what holds for this device besides
+ * @param missing the requirement that is not met
+ * @param properties further tests of this device
  * @param kernels those whose cases are run
  */
 export function conformDevice(
@@ -108,7 +120,7 @@ export function conformDevice(
     if (device === undefined) return it("passes the suite", { skip: missing });
     after(() => device.dispose());
     const bed = new Bed(device);
-    const lacks = new Set<string>(device.lacks);
+    const lacks = new Set<string>(device.traits.missingKernels);
     for (const [kernel, cases] of Object.entries(CASES).filter(([kernel]) => kernels.includes(kernel))) {
       const list: readonly AnyCase[] = cases;
       const { values, arrays } = entryOf(kernel);

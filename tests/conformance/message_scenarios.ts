@@ -1,5 +1,5 @@
 /**
- * What messages between two ranks must do on every data plane of several, as scenarios that each rank runs.
+ * The scenarios of messages between two ranks that every data plane of several ranks must pass; each rank runs them.
  *
  * @module
  */
@@ -14,7 +14,7 @@ export const MESSAGE_SCENARIOS: Scenarios = {
     const { group, device } = rank;
     const { size } = group;
     const [next, previous] = [(group.rank + 1) % size, (group.rank + size - 1) % size];
-    // Long ones take more chunks than a slot has room for, so whoever sends first and receives then would wait for ever.
+    // Long messages take more chunks than a slot has room for, so a rank that sends first and receives then would wait forever.
     for (const [turn, n] of [0, 1, 1000, 300_000, 3].entries()) {
       const message = (from: number, to: number): Uint8Array =>
         new Uint8Array(Int32Array.from({ length: n }, (_, i) => i * 64 + from * 8 + to).buffer);

@@ -57,7 +57,7 @@ export interface RankSum {
   /** Each rank's array. */
   readonly parts: readonly Uint8Array[];
   readonly scale: number;
-  /** What the sum is added to, as `dstDtype`. */
+  /** The values to which the sum is added, as `dstDtype`. */
   readonly base?: Uint8Array;
 }
 

@@ -58,7 +58,7 @@ test("findFiles() leaves out of folders what is no text, hidden or a package's, 
   assert.deepEqual([...skipped.binary].sort(), [png, zeros]);
   assert.deepEqual([...skipped.packages], [directory.file("node_modules")]);
   assert.deepEqual([...skipped.hidden], [directory.file(".git")]);
-  // What is named is taken, or refused with the reason where it is read.
+  // A named file is taken, or refused with the reason where it is read.
   assert.deepEqual(findFiles([png, `${directory.path}/node_modules/**/*.txt`]).files, [png, packaged]);
   assert.throws(
     () => findFiles([directory.file("sub")]),

@@ -83,7 +83,7 @@ const FILES: readonly (readonly [name: string, contents: string | Uint8Array, fo
   ["wide.txt", Uint8Array.of(0xff, 0xfe, 0, 0, 104, 0, 0, 0), "UTF-32", "iconv -f UTF-32 "],
 ];
 
-/** What begins like one of these and is text. */
+/** Files of text that begin like one of these formats. */
 const TEXTS: readonly (readonly [name: string, contents: string])[] = [
   ["brackets.md", "[link](https://example.org), and more\n"],
   ["category.txt", "[[Category:Things]]\ntext\n"],

@@ -1,4 +1,4 @@
-/** What of rows is refused before a kernel relies on it. @module */
+/** Rows that are refused before a kernel relies on them. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type MicroBatch, requireRows } from "../../src/data/micro_batch.ts";

@@ -6,13 +6,13 @@ import { openLoopback, serveRank } from "../../doors/testing.ts";
 import { ReplicatedStorage } from "../../src/ddp/param.ts";
 import { gradients, input, Stack } from "../fsdp/modules.ts";
 
-/** What a rank saw. */
+/** The values that a rank saw. */
 export interface DdpReport {
   /** The first weight as this rank initialized it. */
   readonly initial: readonly number[];
   /** The first weight after replication. */
   readonly broadcast: readonly number[];
-  /** This rank's own gradients, one after another. */
+  /** This rank's own gradients, parameter by parameter. */
   readonly own: readonly number[];
   /** Those that all have. */
   readonly reduced: readonly number[];

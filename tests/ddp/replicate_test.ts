@@ -156,7 +156,7 @@ describe("replicate()", () => {
     assert.equal(calls.length, 1);
   });
 
-  it("refuses to replicate twice until it is disposed, and modules without trainable parameters", async () => {
+  it("refuses to replicate twice until it is disposed, and modules without parameters that require a gradient", async () => {
     const { device, group, calls } = await openRank();
     const model = new Stack(device, WIDTH, 1);
     const first = replicate(model, { mesh: group });
@@ -169,7 +169,7 @@ describe("replicate()", () => {
     assert.equal(calls.length, 1, "the first one's hook is gone");
     const frozen = new Stack(device, WIDTH, 1);
     for (const parameter of frozen.parameters()) parameter.requiresGrad = false;
-    assert.throws(() => replicate(frozen, { mesh: group }), /Cannot replicate Stack: nothing is trainable/);
+    assert.throws(() => replicate(frozen, { mesh: group }), /Cannot replicate Stack: no parameter requires a gradient/);
   });
 
   it("has the norm and gradients that fullyShard() has", async () => {

@@ -13,12 +13,12 @@ import { Bed } from "../conformance/kernels/bed.ts";
 import { type AnyCase, pick } from "../conformance/kernels/case.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 2 ** 25 });
-const { kernels, status, scalars, streams, allocator, math, name, mathName, detail, offload } = device;
+const { kernels, status, scalars, streams, allocator, math, name, mathName, detail, offload, traits } = device;
 
 /** The device with some kernels replaced. */
 function withKernels(changed: Partial<Kernels>): Device {
   return {
-    ...{ name, mathName, detail, allocator, status, scalars, streams, math, offload },
+    ...{ name, mathName, detail, allocator, status, scalars, streams, math, offload, traits },
     kernels: { ...kernels, ...changed },
     copyIn: (dst, src) => device.copyIn(dst, src),
     copyOut: (dst, src) => device.copyOut(dst, src),

@@ -8,13 +8,15 @@ import { LEVEL_NAMES } from "../../src/device/native/library.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { conformDevice } from "../conformance/device.ts";
 import { OWN_PRODUCT_PROPERTIES } from "../conformance/kernels/products.ts";
+import { OWN_QUANTIZED_PROPERTIES } from "../conformance/kernels/quantized.ts";
 import { available } from "../support/available.ts";
 import { shareOf } from "../support/share.ts";
 
 const memoryBytes = 2 ** 27;
+const OWN_PROPERTIES = { ...OWN_PRODUCT_PROPERTIES, ...OWN_QUANTIZED_PROPERTIES };
 
 for (const cpuMath of ["wasm", "wasm-relaxed"] as const) {
-  conformDevice(cpuMath, await openDevice("cpu", { cpuMath, memoryBytes }), "", OWN_PRODUCT_PROPERTIES);
+  conformDevice(cpuMath, await openDevice("cpu", { cpuMath, memoryBytes }), "", OWN_PROPERTIES);
 }
 
 // A library computes the same whichever runtime opens it. With threads, pieces are of one element: what can be cut, is.
@@ -29,5 +31,5 @@ for (
 ) {
   const device = await available(openNativeDevice({ ...options, memoryBytes }));
   const wanted = options.level === undefined ? "a processor of native kernels" : LEVEL_NAMES[options.level];
-  conformDevice(name, device, `this is no Linux on ${wanted}`, OWN_PRODUCT_PROPERTIES);
+  conformDevice(name, device, `this is no Linux on ${wanted}`, OWN_PROPERTIES);
 }

@@ -1,4 +1,4 @@
-/** What the finder of unordered accesses finds, and what it lets pass. @module */
+/** Accesses that the finder of unordered accesses reports, and accesses that it allows. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Hazards } from "../../src/device/dry/hazards.ts";

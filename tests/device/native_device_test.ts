@@ -1,5 +1,5 @@
 /**
- * What is the native device's own: memory beyond 4 GiB, addresses that could be anything, its end, and who is taken where it
+ * Properties of the native device alone: memory beyond 4 GiB, arbitrary addresses, its end, and the device that is opened where it
  * cannot be opened.
  *
  * @module
@@ -60,7 +60,7 @@ test("NativeDevice has more than 4 GiB, all of which kernels and copies reach", 
   const found = new Uint8Array(pattern.byteLength);
   device.copyOut(found, across);
   assert.equal(Buffer.compare(found, pattern), 0);
-  const parts = [...device.bytesInPlace(across, pattern.byteLength)];
+  const parts = [...device.traits.hostViews(across, pattern.byteLength)];
   assert.ok(parts.length <= 2);
   assert.equal(Buffer.compare(Buffer.concat(parts), pattern), 0);
   device.dispose();
@@ -80,12 +80,12 @@ test(
         const expected = new Uint8Array(room);
         device.copyIn(dst, expected);
         expected.set(pattern.subarray(from, from + length), to);
-        device.copyPastCaches(devicePtr(dst + to), src + from, length);
+        device.traits.nonTemporal.copy(devicePtr(dst + to), src + from, length);
         const found = new Uint8Array(room);
         device.copyOut(found, dst);
         assert.equal(Buffer.compare(found, expected), 0, `${length} bytes from ${from} to ${to}`);
         const host = new Uint8Array(new SharedArrayBuffer(room));
-        device.copyOutPastCaches(host.subarray(to, to + length), devicePtr(src + from));
+        device.traits.nonTemporal.copyOut(host.subarray(to, to + length), devicePtr(src + from));
         assert.equal(Buffer.compare(host, expected), 0, `${length} bytes from ${from} to ${to} of the host`);
       }
     }
@@ -125,11 +125,11 @@ test("NativeDevice refuses addresses outside of its memory, before anything is w
   refused(() => device.kernels.sumRanks(sum), /for 'sources'/);
   refused(() => device.copyIn(outside, new Uint8Array(1)), /Cannot copy 1 bytes/);
   refused(() => device.copyOut(new Uint8Array(65), inside), /Cannot copy 65 bytes/);
-  refused(() => [...device.bytesInPlace(inside, 65)], /Cannot copy 65 bytes/);
+  refused(() => [...device.traits.hostViews(inside, 65)], /Cannot copy 65 bytes/);
   refused(() => device.copy(inside, devicePtr(8), 8), /Cannot copy 8 bytes at 8/);
-  refused(() => device.copyPastCaches(devicePtr(8), inside, 8), /Cannot copy 8 bytes at 8/);
-  refused(() => device.copyPastCaches(inside, inside, 65), /Cannot copy 65 bytes/);
-  refused(() => device.copyOutPastCaches(new Uint8Array(65), inside), /Cannot copy 65 bytes/);
+  refused(() => device.traits.nonTemporal.copy(devicePtr(8), inside, 8), /Cannot copy 8 bytes at 8/);
+  refused(() => device.traits.nonTemporal.copy(inside, inside, 65), /Cannot copy 65 bytes/);
+  refused(() => device.traits.nonTemporal.copyOut(new Uint8Array(65), inside), /Cannot copy 65 bytes/);
   assert.deepEqual(floats(device, inside, 16), new Array(16).fill(1));
   device.dispose();
 });

@@ -1,5 +1,5 @@
 /**
- * Who computes on the CPU gives the same bits as who else: native kernels those of strict WASM, but where products fuse a
+ * All code that computes on the CPU gives the same bits: native kernels those of strict WASM, but where products fuse a
  * multiplication and an addition; and there those of each other, and of relaxed WASM in a runtime that fuses. So does any number
  * of threads.
  *
@@ -21,7 +21,7 @@ import { shareOf } from "../support/share.ts";
 const memoryBytes = 2 ** 26;
 const PRODUCTS: readonly string[] = [
   ...Object.keys(PRODUCT_KERNELS),
-  ...["combinePairs", "groupedGemm", "groupedGemmOuter"],
+  ...["combinePairs", "gemmQuantized", "groupedGemm", "groupedGemmOuter"],
 ];
 const OTHERS = Object.keys(CASES).filter((kernel) => !PRODUCTS.includes(kernel));
 

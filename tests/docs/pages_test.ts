@@ -1,5 +1,5 @@
 /**
- * What the pages name is there: the files that they link to and mention, headings, npm scripts, and the glossary's terms.
+ * Everything that the pages name exists: the files that they link to and mention, headings, npm scripts, and the glossary's terms.
  *
  * @module
  */
@@ -15,7 +15,7 @@ const documents = readdirSync(join(root, "docs")).filter((name) => name.endsWith
 const pages = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", ...documents];
 /** Pages that say where things are in a checkout. */
 const maps = ["CONTRIBUTING.md", "docs/adding.md", "docs/architecture.md"];
-/** What does not come from this repository, or only once something was built. */
+/** Files that do not come from this repository, or exist only after a build. */
 const MADE = /^(?:\.cache|\.tools|runs|node_modules)\b/;
 
 /** The name by which a heading is linked to, as GitHub makes it. */

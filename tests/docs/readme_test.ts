@@ -1,5 +1,5 @@
 /**
- * What the README shows is what the examples run.
+ * The code in the README is the code of the examples.
  *
  * @module
  */

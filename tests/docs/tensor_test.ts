@@ -10,7 +10,7 @@ import { Tensor } from "../../mod.ts";
 import * as create from "../../src/tensor/create.ts";
 import * as functional from "../../src/nn/functional.ts";
 
-/** What the library alone uses. */
+/** Members that only the library uses. */
 const INTERNAL = ["heldBytes", ...[
   "constructor",
   "layout",
@@ -31,10 +31,10 @@ const page = readFileSync(new URL("../../docs/tensor.md", import.meta.url), "utf
 const rows = page.split("\n").filter((line) => /^\| [^-]/.test(line)).map((line) =>
   line.split("|").map((c) => c.trim())
 );
-/** What stands in the column of our names. */
+/** The text in the column of our names. */
 const ours = rows.flatMap(([, , here = ""]) => [...here.matchAll(/`([^`]+)`/g)].map(([, code = ""]) => code));
 
-/** What a tensor inherits its members from: the files that its class is written in. */
+/** The files in which a tensor's class and its bases are written. */
 function prototypes(): object[] {
   const found: object[] = [];
   for (let at: object = Tensor.prototype; at !== Object.prototype; at = Object.getPrototypeOf(at)) found.push(at);

@@ -9,7 +9,7 @@ import { essence, flagsIn, metricLines, run, startAlone, startRun } from "../tra
 
 const TIMEOUT = { timeout: 60_000 };
 
-/** What of a run's folder looks like a checkpoint. */
+/** Names in a run's folder that look like checkpoints. */
 function checkpointsIn(folder: TemporaryDirectory): string[] {
   return readdirSync(folder.file("out")).filter((name) => name.startsWith("checkpoint")).sort();
 }

@@ -219,7 +219,7 @@ test("ranks that call different collectives stop, and both calls are named", TIM
   );
 });
 
-/** What each rank told that it waits in, by rank. */
+/** The call that each rank reported to wait in, by rank. */
 function waitsIn(stderr: string): Map<number, string> {
   const lines = stderr.matchAll(/^\[rank(\d)\] warn +Rank \1 waits in (.*)$/gm);
   const told = [...lines].map(([, rank, text = ""]) => [Number(rank), text] as const);

@@ -34,21 +34,21 @@ describe("mismatches()", () => {
   });
 });
 
-/** What is found when one binding is another. */
+/** The findings where one binding is changed. */
 function withBinding(key: string, name: string, change: Partial<Binding>): string[] {
   const library = of(AUDITED, key);
   const bindings = { ...library.spec.bindings, [name]: { ...of(library.spec.bindings, name), ...change } };
   return mismatches({ ...library, spec: { ...library.spec, bindings } }, of(FACTS, key));
 }
 
-/** What is found when one struct is another. */
+/** The findings where one struct is changed. */
 function withStruct(key: string, name: string, change: (layout: StructLayout) => Partial<StructLayout>): string[] {
   const library = of(AUDITED, key);
   const structs = library.structs.map((layout) => layout.name === name ? { ...layout, ...change(layout) } : layout);
   return mismatches({ ...library, structs }, of(FACTS, key));
 }
 
-/** What is found when one member of a struct is another. */
+/** The findings where one member of a struct is changed. */
 function withField(key: string, name: string, field: string, change: Partial<StructField>): string[] {
   return withStruct(
     key,

@@ -1,5 +1,5 @@
 /**
- * Where libraries are looked for, and what is said when none works.
+ * The places in which libraries are looked for, and the error when none works.
  *
  * @module
  */

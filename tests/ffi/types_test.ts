@@ -1,5 +1,5 @@
 /**
- * What the type checker makes of a binding table: argument types, arity, results, optional symbols. The functions here
+ * The types that the checker derives from a binding table: argument types, arity, results, optional symbols. The functions here
  * are never called with wrong arguments; the checker refuses them, and `@ts-expect-error` fails the check where it does
  * not.
  *

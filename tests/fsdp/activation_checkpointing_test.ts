@@ -15,7 +15,7 @@ import { ConfigError } from "../../doors/errors.ts";
 import type { RunConfig } from "../../doors/config.ts";
 import { initializeParameters, Module, SAVEABLE_OPS, zeros } from "../../doors/nn.ts";
 import { casesOf, hybridCasesOf } from "../../scripts/parity/traces.ts";
-import { estimateStep, type StepEstimate } from "../../src/train/setup.ts";
+import { estimateStep, type StepEstimate } from "../../src/train/estimate.ts";
 import { messageOf } from "../support/message.ts";
 import { trainAlike } from "../support/parity.ts";
 import { sharedTest as it } from "../support/share.ts";
@@ -25,7 +25,7 @@ import { measureMemory, runConfig } from "./memory_scenario.ts";
 import { gradients, input, Stack } from "./modules.ts";
 import { openRank } from "./run.ts";
 
-/** What a step gathers and reduces, as events beside the forwards of the layers: `gather 0 backward`, `run 0`. */
+/** The gathers and reductions of a step, as events beside the forwards of the layers: `gather 0 backward`, `run 0`. */
 async function record(
   sharding: Partial<FullyShardOptions>,
   checkpointing: ActivationCheckpointingOptions | undefined,
@@ -55,7 +55,7 @@ async function record(
 
 const isGather = (event: string): boolean => event.startsWith("gather") || event.startsWith("reduce");
 
-/** Modules one after another, which are computed again together. */
+/** Modules in sequence, which are recomputed together. */
 class Chain extends Module<[x: Tensor], Tensor> {
   readonly layers: readonly Module<[x: Tensor], Tensor>[];
 
@@ -186,7 +186,7 @@ describe("activationCheckpointing", () => {
       assert.deepEqual(activations, activations.toSorted((a, b) => b - a), JSON.stringify(policy));
       assert.equal(new Set(activations).size, 4);
       for (const run of runs) {
-        // What was computed before a call is more where blocks are computed again.
+        // More was computed before a call where blocks are recomputed.
         const calls = ({ collectives }: StepEstimate): object[] =>
           collectives.map((call) => ({ ...call, flopsBefore: 0 }));
         assert.deepEqual(calls(run), calls(none));

@@ -1,4 +1,4 @@
-/** What mixed precision casts at a module's boundary, and what it leaves alone, sharded and replicated. @module */
+/** Casts of mixed precision at a module's boundary, and values that it does not cast, sharded and replicated. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { dtypeFrom } from "../../doors/device.ts";
@@ -24,7 +24,7 @@ import { openRank } from "./run.ts";
 
 const WIDTH = 4;
 
-/** What a module was given. */
+/** The arguments that a module received. */
 interface Given {
   readonly x: Tensor;
   readonly rest: readonly (Tensor | undefined)[];

@@ -1,4 +1,4 @@
-/** What ranks of `claims_test.ts` do. @module */
+/** The ranks' code of `claims_test.ts`. @module */
 import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
 import { cpuOffloadPolicy, describeSharding, fullyShard, scope, type Tensor } from "../../mod.ts";
 import {
@@ -35,7 +35,7 @@ class TiedPair extends Module<[x: Tensor], Tensor> {
   }
 }
 
-/** What a rank found where a unit was merged. */
+/** The values of a rank after a unit was merged. */
 export interface MergeReport {
   readonly units: readonly string[];
   readonly reports: readonly string[];
@@ -46,9 +46,9 @@ export interface MergeReport {
   readonly same: { readonly values: boolean; readonly gradients: boolean };
 }
 
-/** How {@link mergeTied} merges. */
+/** The settings of {@link mergeTied}. */
 export interface Merge {
-  /** Whether the model has values from the beginning, or from the end on. */
+  /** True if the model has values from the beginning; else it gets them at the end. */
   readonly early: boolean;
   readonly isOffloaded: boolean;
 }

@@ -1,4 +1,4 @@
-/** Which parameters a unit claims: tied, frozen and unused ones, and what is refused. @module */
+/** The parameters that a unit claims: tied, frozen and unused ones, and calls that are refused. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {

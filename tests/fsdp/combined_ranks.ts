@@ -1,4 +1,4 @@
-/** What ranks of `combined_test.ts` do: features that were tried one at a time elsewhere, together. @module */
+/** The ranks' code of `combined_test.ts`: features that were tried one at a time elsewhere, together. @module */
 import {
   AdamW,
   applyActivationCheckpointing,
@@ -73,7 +73,7 @@ export function twoRoots(rank: WorldRank, [shares, checkpoints]: readonly [boole
   for (const model of [own, twin]) initializeParameters(model, 5);
   const optimizers = [own, twin].map((model) => new AdamW(model.parameters()));
   const faults: string[] = [];
-  // Which of the two roots reduce, micro-batch by micro-batch; each step ends with both.
+  // The roots, of two, that reduce in each micro-batch; each step ends with both.
   const steps = [
     [[false, false], [true, true]],
     [[true, false], [false, true], [true, true]],
@@ -166,7 +166,7 @@ const plainExtension: GatherExtension<undefined> = {
   },
 };
 
-/** Where custom collectives are set and taken back: between which parts of a step. */
+/** The parts of a step between which custom collectives are set and unset. */
 const MOMENTS = ["before", "between", "after"] as const;
 
 /** Custom collectives that come and go between forward, backward and the next, with extensions, placements and prefetches. */

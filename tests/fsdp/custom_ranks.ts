@@ -1,4 +1,4 @@
-/** What ranks of `custom_test.ts` do. @module */
+/** The ranks' code of `custom_test.ts`. @module */
 import { fullyShard, type FullyShardedModule, gradNorm, replicate, scope, SGD } from "../../mod.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { ownedValues } from "../support/owned.ts";
@@ -25,7 +25,7 @@ function gradients(model: Stack): readonly (readonly number[])[] {
   return [...model.parameters()].map(({ grad }) => [...grad?.toArray() ?? []]);
 }
 
-/** What a rank saw of its own collectives. */
+/** The calls of a rank's own collectives. */
 export interface CustomReport {
   readonly calls: readonly string[];
   /** The same bits as the library's. */
@@ -66,14 +66,14 @@ export function replaceCollectives(rank: WorldRank): CustomReport {
   return { calls, same: JSON.stringify(ours) === JSON.stringify(theirs), reduced, doubled: doubled === true };
 }
 
-/** How a model is parallelized. */
+/** The parallelism of a model. */
 export type Mode = "plain" | "replicate" | "fullyShard";
 
-/** What a rank saw of steps that are taken inside the backward. */
+/** The steps that a rank takes inside the backward. */
 export interface InBackwardReport {
   /** Parameters in the order in which their gradients were complete, of each backward. */
   readonly told: readonly (readonly string[])[];
-  /** Whether weights are those of steps taken after the backward. */
+  /** True if the weights equal those of steps after the backward. */
   readonly same: boolean;
   /** Gradients that are left after the last backward. */
   readonly left: number;

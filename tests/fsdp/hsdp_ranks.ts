@@ -1,4 +1,4 @@
-/** What ranks of `hsdp_test.ts` do. @module */
+/** The ranks' code of `hsdp_test.ts`. @module */
 import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
 import { deviceMesh } from "../../doors/comm.ts";
 import { buildModel, initializeParameters } from "../../doors/nn.ts";
@@ -39,11 +39,11 @@ function backward({ device, rank }: WorldRank, model: Stack, name: string): void
   model.call(input(device, `${name} of rank ${rank}`, 3, WIDTH)).sum().backward();
 }
 
-/** What a rank saw of accumulation. */
+/** The gradients of a rank during accumulation. */
 export interface AccumulationReport {
   /** Of each backward: `gather layers.1 shard`, … */
   readonly calls: readonly (readonly string[])[];
-  /** What clipping and stepping say before the all-reduce. */
+  /** The errors of clipping and stepping before the all-reduce. */
   readonly refusals: readonly string[];
   readonly norm: number;
   readonly gradients: readonly (readonly number[])[];
@@ -135,14 +135,15 @@ export async function saveAndLoad(
   const { logits } = first.model.call({ inputIds: tensor(device, [1, 2, 3], { shape: [1, 3], dtype: int32 }) });
   logits?.sum().backward();
   first.optimizer.step();
-  const { path } = await saveCheckpoint({ directory, step: 1, ...first, group, state: {} });
+  const { model, optimizer } = first;
+  const { path } = await saveCheckpoint({ directory, step: 1, model, optimizer, group, state: {} });
   let bytes = 0;
   for (const name of listDirectory(path)) {
     if (!name.endsWith(".safetensors")) continue;
     using file = await openSafetensors(`${path}/${name}`);
     for (const { byteLength } of file.entries) bytes += byteLength;
   }
-  await loadCheckpoint({ directory, ...second, group });
+  await loadCheckpoint({ directory, model: second.model, optimizer: second.optimizer, group });
   const [weight] = second.model.parameters();
   const numel = [...first.model.parameters()].reduce((sum, parameter) => sum + parameter.numel, 0);
   return {

@@ -1,4 +1,4 @@
-/** What a step of a sharded stack does, on any number of ranks, next to one that is not sharded. @module */
+/** A step of a sharded stack on any number of ranks, beside a step of an unsharded one. @module */
 import { AdamW, fullyShard, type FullyShardedModule, gradNorm, noGrad, scope } from "../../mod.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { input, Stack } from "./modules.ts";
@@ -7,7 +7,7 @@ import type { Rank } from "./scenarios.ts";
 /** Width of every layer: small, but wide enough that ranks own ragged shares. */
 export const WIDTH = 20;
 
-/** How a stack is sharded. */
+/** The options with which a stack is sharded. */
 export interface ShardCase {
   readonly depth: number;
   readonly reshardAfterForward?: boolean;
@@ -49,7 +49,7 @@ export function forwardBackward({ device }: Rank, { model }: ShardedStack, name:
   return loss.item();
 }
 
-/** What the life cycle scenario returns. */
+/** The results of the life cycle scenario. */
 export interface LifeCycle {
   readonly steps: readonly (readonly string[])[];
   readonly norms: readonly number[];

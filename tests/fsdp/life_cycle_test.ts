@@ -23,7 +23,7 @@ const backward = (...units: readonly (number | string)[]): string[] => units.map
 
 const reduceEach = (...units: readonly (number | string)[]): string[] => units.map((unit) => `reduce ${unit}`);
 
-/** Gathers and reductions of a block's backward, one block after another. */
+/** Gathers and reductions of the backward, block by block. */
 const both = (...units: readonly (number | string)[]): string[] =>
   units.flatMap((unit) => [...backward(unit), ...reduceEach(unit)]);
 

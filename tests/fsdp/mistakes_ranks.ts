@@ -1,4 +1,4 @@
-/** What ranks of `mistakes_test.ts` do. @module */
+/** The ranks' code of `mistakes_test.ts`. @module */
 import { replicate } from "../../src/ddp/replicate.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { Linear } from "../../src/nn/linear.ts";
@@ -11,7 +11,7 @@ import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 import { SIZES } from "../train/loop_ranks.ts";
 
-/** How a layer is parallelized. */
+/** The parallelism of a layer. */
 export type Mode = "fsdp" | "ddp";
 
 /** Two backwards, before the second of which rank 1 does something that rank 0 does not; what each rank is told. */

@@ -1,4 +1,4 @@
-/** What ranks of `mixed_test.ts` do. @module */
+/** The ranks' code of `mixed_test.ts`. @module */
 import { deviceMesh } from "../../src/comm/mesh.ts";
 import { replicate } from "../../src/ddp/replicate.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
@@ -29,7 +29,7 @@ class Two extends Module<[x: Tensor], Tensor> {
   }
 }
 
-/** What `fullyShard` and `replicate` say of one axis of a mesh. */
+/** The errors of `fullyShard` and `replicate` on one axis of a mesh. */
 export function shardAxis({ group, device, size }: WorldRank, shape: Readonly<Record<string, number>>): string[] {
   const axis = deviceMesh(group, shape).axis("shard");
   if (axis.size === size) return [];
@@ -38,7 +38,7 @@ export function shardAxis({ group, device, size }: WorldRank, shape: Readonly<Re
   );
 }
 
-/** What a rank found where the body is sharded and the head is what is said of it. */
+/** The values of a rank where the body is sharded and the head is as given. */
 export interface MixedReport {
   readonly errors: readonly string[];
   readonly norm: number;

@@ -23,7 +23,7 @@ test("an axis over all ranks is their group", async () => {
   assert.deepEqual(valuesOf(await world(2, shardAxis, { data: { replicate: 1, shard: 2 } })), [[], []]);
 });
 
-test("trainable parameters that nobody reduces are refused beside sharded ones, by FQN", async () => {
+test("parameters that require a gradient and that nobody reduces are refused beside sharded ones, by FQN", async () => {
   for (const { errors } of valuesOf(await world(2, mix, { data: "plain" }))) {
     assert.equal(errors.length, 3);
     for (const error of errors) {

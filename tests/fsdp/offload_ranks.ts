@@ -1,4 +1,4 @@
-/** What ranks of `offload_test.ts` do. @module */
+/** The ranks' code of `offload_test.ts`. @module */
 import {
   AdamW,
   clipGradNorm,

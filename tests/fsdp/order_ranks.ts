@@ -1,4 +1,4 @@
-/** What ranks do with units in an order of their own. @module */
+/** The code of ranks whose units are called in an unusual order. @module */
 import { fullyShard, type FullyShardedModule, scope } from "../../mod.ts";
 import { initializeParameters, writeParameters } from "../../doors/nn.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
@@ -43,7 +43,7 @@ export function disposeInOtherOrder(rank: WorldRank): { losses: number[]; bytes:
   let before = 0;
   const losses: number[] = [];
   for (let turn = 0; turn < 3; turn++) {
-    // What the plane itself takes, it has taken by the first turn.
+    // The plane has allocated its own memory by the first turn.
     if (turn === 1) before = rank.device.allocator.stats.inUse;
     const models = [shard(rank, 2), shard(rank, 3), shard(rank, 1)];
     for (const { model } of models) losses.push(lossOf(rank, model, `rank ${rank.rank}`));

@@ -1,4 +1,4 @@
-/** What ranks of `partial_test.ts` do. @module */
+/** The ranks' code of `partial_test.ts`. @module */
 import { fullyShard, scope, SGD } from "../../mod.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { messageOf } from "../support/message.ts";
@@ -7,7 +7,7 @@ import { input, Stack } from "./modules.ts";
 
 const WIDTH = 64;
 
-/** What a rank saw of a step. */
+/** The gathers and memory of a rank in a step. */
 export interface KeepReport {
   readonly calls: readonly string[];
   /** Bytes of kept parts at the end of the forward. */
@@ -40,7 +40,7 @@ export function keepParts({ device, group }: WorldRank, reshardAfterForward: boo
   return { calls, keptBytes, left: kept() };
 }
 
-/** What numbers that do not divide the ranks are told. */
+/** The errors for numbers that do not divide the ranks. */
 export function refusals({ device, group }: WorldRank): readonly string[] {
   const model = new Stack(device, WIDTH, 1);
   const [layer] = model.layers;

@@ -1,4 +1,4 @@
-/** What backward passes leave behind: those that bypass the root, fail, are dropped, or do not use every parameter. @module */
+/** The state after backward passes that bypass the root, fail, are dropped, or do not use every parameter. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fullyShard, noGrad, scope, type Tensor } from "../../mod.ts";

@@ -1,4 +1,4 @@
-/** What ranks of `placement_test.ts` do. @module */
+/** The ranks' code of `placement_test.ts`. @module */
 import {
   bfloat16,
   fullyShard,
@@ -36,7 +36,7 @@ export class Uneven extends Module<[x: Tensor], Tensor> {
   }
 }
 
-/** How parameters are placed: the dim of `up.weight`, and of all others. */
+/** The placement of parameters: the dim of `up.weight`, and of all others. */
 export interface PlacementCase {
   readonly up?: number;
   readonly others?: number;
@@ -44,7 +44,7 @@ export interface PlacementCase {
   readonly reshardAfterForward?: boolean | number;
 }
 
-/** What a rank saw. */
+/** The results of a rank. */
 export interface PlacementReport {
   /** Boxes that the rank keeps of each parameter. */
   readonly boxes: readonly (readonly (readonly number[])[])[];
@@ -96,7 +96,7 @@ export function train({ device, group, rank }: WorldRank, data: PlacementCase): 
   return { boxes, losses, norms, weights: wholeWeights(sharded), padding };
 }
 
-/** What wrong placements are told; afterwards the model is as it was. */
+/** The errors of wrong placements; afterwards the model is unchanged. */
 export function refuse(
   { device, group }: WorldRank,
 ): { readonly errors: readonly string[]; readonly kinds: readonly string[] } {
@@ -134,13 +134,13 @@ function quantized(paddedBy: number): GatherExtension<{ readonly rows: number }>
   };
 }
 
-/** What a rank saw of an extension. */
+/** The calls of an extension on a rank. */
 export interface ExtensionReport {
   /** Sizes of what was gathered, in bytes, by unit. */
   readonly gathered: readonly string[];
   /** Farthest that a gathered weight lies from its master, in steps of the quantization. */
   readonly error: number;
-  /** Whether masters moved by a step, and by the gradient of what was gathered. */
+  /** True if master weights moved by a step, and by the gradient of the gathered values. */
   readonly moved: boolean;
   readonly numel: number;
 }

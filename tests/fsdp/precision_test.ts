@@ -15,7 +15,7 @@ import { WIDTH } from "./life_cycle_scenario.ts";
 import { input, Stack } from "./modules.ts";
 import { openRank } from "./run.ts";
 
-/** How far PyTorch's trainings lead from float32: see `scripts/parity/precision.ts`. */
+/** The distance of PyTorch's trainings from float32: see `scripts/parity/precision.ts`. */
 const PYTORCH: {
   readonly steps: number;
   readonly distances: Readonly<Record<string, { readonly furthest: Distance; readonly mean: Distance }>>;

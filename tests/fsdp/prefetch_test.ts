@@ -14,7 +14,7 @@ interface Recorded {
   readonly model: Stack;
   readonly layers: readonly FullyShardedModule[];
   readonly root: FullyShardedModule;
-  /** What one step does: `gather 0 forward`, `run 0`, `reduce 0`. */
+  /** The events of a step: `gather 0 forward`, `run 0`, `reduce 0`. */
   step(): string[];
 }
 

@@ -5,7 +5,7 @@ import { openLoopback } from "../../doors/testing.ts";
 import { serveRanks } from "../support/rank_pool.ts";
 import { type Scenario, SCENARIOS } from "./scenarios.ts";
 
-/** What a rank is told. */
+/** The message to a rank. */
 export interface RankData {
   readonly scenario: Scenario;
   readonly data: unknown;

@@ -14,7 +14,7 @@ export async function openRank(device?: Device, calls: Call[] = []): Promise<Ran
   return { device: own, group, calls };
 }
 
-/** What each of `world` ranks returned. */
+/** The results of `world` ranks. */
 export async function runRanks(world: number, scenario: Scenario, data: unknown): Promise<readonly unknown[]> {
   return await runPooled(world, new URL("./rank.ts", import.meta.url), { scenario, data });
 }

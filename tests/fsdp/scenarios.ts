@@ -1,4 +1,4 @@
-/** What ranks do in tests of FSDP: each scenario takes and returns plain data, so that Workers can play it. @module */
+/** Scenarios for the ranks of FSDP's tests: each takes and returns plain data, so that Workers can play it. @module */
 import type { Call, ProcessGroup } from "../../doors/comm.ts";
 import type { Device } from "../../doors/device.ts";
 import { lifeCycle } from "./life_cycle_scenario.ts";

@@ -1,4 +1,4 @@
-/** What ranks of `semantics_test.ts` do. @module */
+/** The ranks' code of `semantics_test.ts`. @module */
 import { bfloat16, clipGradNorm, fullyShard, replicate, scope, SGD, type Tensor } from "../../mod.ts";
 import { type CallKind, deviceMesh } from "../../doors/comm.ts";
 import { cat, initializeParameters, Linear, Module } from "../../doors/nn.ts";
@@ -9,7 +9,7 @@ import { gradients, input, Stack } from "./modules.ts";
 
 const WIDTH = 20;
 
-/** Where a rank is late: before each call of a kind, or after the forward, or before the optimizer. */
+/** The place where a rank is late: before each call of a kind, or after the forward, or before the optimizer. */
 export type Delay = CallKind | "after forward" | "before step" | "nowhere";
 
 /** Three steps in which the last rank is late; gives losses and the weights that this rank keeps. */
@@ -209,11 +209,11 @@ export function countClips(
   return { norm: clipGradNorm(model.parameters(), 1, { normType }).item(), count };
 }
 
-/** What sharded and plain modules gave. */
+/** The results of sharded and plain modules. */
 export interface GraphReport {
   /** Gradients of the plain modules, of sharded ones by two passes over one graph, and by the sum of two losses. */
   readonly grads: readonly (readonly number[])[];
-  /** What a second backward of a graph that is gone throws. */
+  /** The error of a second backward of a graph that is gone. */
   readonly refused: string;
   readonly calls: readonly string[];
 }

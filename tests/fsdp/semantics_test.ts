@@ -1,4 +1,4 @@
-/** What PyTorch's own tests of `fully_shard` hold it to, where no other file of this folder does. @module */
+/** The behaviour that PyTorch's own tests of `fully_shard` require, where no other file of this folder tests it. @module */
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { allClose } from "../support/allclose.ts";

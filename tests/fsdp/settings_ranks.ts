@@ -1,4 +1,4 @@
-/** What ranks of `settings_test.ts` do. @module */
+/** The ranks' code of `settings_test.ts`. @module */
 import { fullyShard, replicate, scope } from "../../mod.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { elementSlices } from "../../src/tensor/shard_layout.ts";
@@ -7,12 +7,12 @@ import { input, Stack } from "./modules.ts";
 
 const WIDTH = 20;
 
-/** What a rank found where the head is ignored by the root and replicated by itself. */
+/** The gradients of a rank where the root ignores the head, which is replicated by itself. */
 export interface IgnoredReport {
   readonly kinds: readonly string[];
   /** Units that were reduced by reduce-scatter. */
   readonly reduced: readonly string[];
-  /** Whether each owned gradient is that of a model that is replicated as a whole. */
+  /** True if each owned gradient equals the one of a model that is fully replicated. */
   readonly same: boolean;
 }
 

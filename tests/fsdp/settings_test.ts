@@ -1,4 +1,4 @@
-/** What a handle's settings change, and whom they reach. @module */
+/** The effects of a handle's settings, and the units that they reach. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ArgumentError } from "../../doors/errors.ts";

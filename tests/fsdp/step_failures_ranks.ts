@@ -1,4 +1,4 @@
-/** What ranks of `step_failures_test.ts` do: steps that fail at one place after another, with a step that goes well behind each. @module */
+/** The ranks' code of `step_failures_test.ts`: steps that fail, each at the next place, with a successful step after each. @module */
 import {
   applyActivationCheckpointing,
   bfloat16,
@@ -20,7 +20,7 @@ import { input, Stack } from "./modules.ts";
 
 const WIDTH = 20;
 
-/** How the model is sharded. */
+/** The options with which the model is sharded. */
 export const SHARDINGS = [
   "plain",
   "bfloat16",
@@ -37,7 +37,7 @@ export const SHARDINGS = [
 /** One of {@link SHARDINGS}. */
 export type Sharding = typeof SHARDINGS[number];
 
-/** Where a step fails. */
+/** The place where a step fails. */
 export type Place =
   | "memory"
   | "pre-hook"
@@ -49,7 +49,7 @@ export type Place =
   | "extension"
   | "collective";
 
-/** What a rank found. */
+/** The results of a rank. */
 export interface StepFailures {
   /** Steps that failed. */
   readonly failures: number;

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { shardedModuleOf } from "../../src/fsdp/handle.ts";
 import { messageOf } from "../support/message.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { sharedTest as it, usualFirst } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { forwardBackward, shardStack } from "./life_cycle_scenario.ts";
 import { openRank } from "./run.ts";
@@ -17,14 +17,15 @@ function sizeOf(sharding: Sharding, place: Place): number {
   return sharding === "placed" ? 2 : place === "memory" ? 1 : 3;
 }
 
-for (const sharding of SHARDINGS) {
+for (const [number, sharding] of SHARDINGS.entries()) {
   const traps: readonly Place[] = sharding === "extension"
     ? ["extension"]
     : sharding === "custom"
     ? ["collective"]
     : [];
   describe(`a step of fullyShard(), ${sharding}`, () => {
-    for (const place of [...PLACES, ...traps]) {
+    // Each place under every second sharding, by turns.
+    for (const place of [...usualFirst(PLACES, (nth) => (nth + number) % 2 === 0), ...traps]) {
       const size = sizeOf(sharding, place);
       it(`that fails in its ${place} leaves nothing behind, on ${size} ranks`, async () => {
         for (const { failures, faults } of valuesOf(await world(size, failSteps, { data: [sharding, place] }))) {

@@ -1,4 +1,4 @@
-/** What ranks of `strategies_test.ts` do. @module */
+/** The ranks' code of `strategies_test.ts`. @module */
 import { cpuOffloadPolicy, fullyShard, replicate, scope, SGD } from "../../mod.ts";
 import { type CallKind, deviceMesh } from "../../doors/comm.ts";
 import { initializeParameters } from "../../doors/nn.ts";
@@ -8,7 +8,7 @@ import { input, Stack } from "./modules.ts";
 
 const [WIDTH, BLOCKS, MICRO_BATCHES] = [64, 2, 2];
 
-/** What a rank keeps and calls in one step of two micro-batches. */
+/** The memory and calls of a rank in one step of two micro-batches. */
 export interface StrategyReport {
   /** Calls by kind. */
   readonly calls: Readonly<Partial<Record<CallKind, number>>>;
@@ -18,7 +18,7 @@ export interface StrategyReport {
   readonly whole: readonly [number, number];
   /** Bytes of whole gradients between the micro-batches, as elements of all weights. */
   readonly gradients: number;
-  /** Whether gradients lie in host memory after the backward. */
+  /** True if gradients lie in host memory after the backward. */
   readonly isOffloaded: boolean;
   /** The weights after the step, of all ranks with other parts, as far as this rank keeps them. */
   readonly weights: readonly number[];

@@ -7,7 +7,7 @@ import { valuesOf, world } from "../support/world.ts";
 import { runStrategy, type StrategyReport } from "./strategies_ranks.ts";
 import { sharedTest as it } from "../support/share.ts";
 
-/** What a strategy has to do in a step of two micro-batches of a root and two blocks. */
+/** The expected memory and calls of a strategy in a step of two micro-batches of a root and two blocks. */
 type Row = Omit<StrategyReport, "weights" | "share" | "isOffloaded">;
 
 const scattered = { "reduce-scatter": 6 };
@@ -29,7 +29,7 @@ const RANKS = 4;
 const REPLICATED = "NO_SHARD, stage 0";
 let replicated: Promise<readonly StrategyReport[]> | undefined;
 
-/** What every rank of replicas reports, who ran once. */
+/** The report of every rank of replicas, which has run once. */
 function replicas(): Promise<readonly StrategyReport[]> {
   return replicated ??= world(RANKS, runStrategy, { data: REPLICATED }).then(valuesOf);
 }

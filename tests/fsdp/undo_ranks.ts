@@ -1,4 +1,4 @@
-/** What ranks of `undo_test.ts` do: calls that fail at every allocation, one after another, and then again without a failure. @module */
+/** The ranks' code of `undo_test.ts`: calls that fail at each allocation in turn, and are then repeated without a failure. @module */
 import {
   bfloat16,
   cpuOffloadPolicy,
@@ -17,12 +17,12 @@ import { input, Stack } from "./modules.ts";
 
 const WIDTH = 20;
 
-/** How a model is parallelized in vain, and then in earnest. */
+/** The parallelism that fails at first, and that then succeeds. */
 export interface Attempt {
   readonly how: "fullyShard" | "merge" | "shardModel" | "replicate";
   /** The rank whose memory runs out; all if undefined. */
   readonly victim?: number | undefined;
-  /** Whether the model has values. */
+  /** True if the model has values. */
   readonly hasValues: boolean;
   readonly policy: "float32" | "bfloat16" | "frozen" | "placed" | "offloaded";
 }
@@ -30,13 +30,13 @@ export interface Attempt {
 /** A function of the user that throws. */
 export type UserFunction = "shardPlacement" | "gatherExtension" | "isUnit";
 
-/** What a rank found. */
+/** The results of a rank. */
 export interface UndoReport {
-  /** How many allocations were made to fail. */
+  /** Number of allocations that were made to fail. */
   readonly failures: number;
-  /** What was not as before a failed call. */
+  /** Differences between the state before a failed call and after it. */
   readonly faults: readonly string[];
-  /** Whether the model trains to the same bits in the end as one that never failed. */
+  /** True if the model finally trains to the same bits as a model whose calls never failed. */
   readonly same: boolean;
 }
 

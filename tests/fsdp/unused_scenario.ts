@@ -25,12 +25,12 @@ class Halves extends Module<[x: Tensor, use: readonly string[]], Tensor> {
   }
 }
 
-/** What every rank of {@link unused} returns. */
+/** The result of {@link unused} on every rank. */
 export interface UnusedReport {
   /** Gradients by FQN: null where there is none. */
   readonly grads: readonly (readonly [fqn: string, zero: boolean | null])[];
   readonly norm: number;
-  /** Whether an AdamW step with decay moved the parameter. */
+  /** True if an AdamW step with decay moved the parameter. */
   readonly moved: readonly (readonly [fqn: string, moved: boolean])[];
 }
 

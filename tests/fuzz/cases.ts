@@ -16,30 +16,30 @@ export interface InputDraw {
   readonly data: Data;
   /** @default the case's dtype */
   readonly dtype?: DType;
-  /** Whether it may be trained. @default whether it is a float */
-  readonly trainable?: boolean;
+  /** True if it may require a gradient. @default true for floats */
+  readonly requiresGrad?: boolean;
 }
 
 /** A call of an op. */
 export interface CallDraw {
   readonly inputs: readonly InputDraw[];
-  /** What the reference is told besides inputs. */
+  /** Arguments of the reference besides inputs. */
   readonly attrs: object;
   readonly run: (inputs: readonly Tensor[]) => readonly Tensor[];
 }
 
-/** How an op is fuzzed. */
+/** The rules by which an op is fuzzed. */
 export interface FuzzOp {
   /** The record in `src/ops`; undefined for what is made of several. */
   readonly record?: object;
   /** Dtypes of its first input. @default the three floats */
   readonly dtypes?: readonly DType[];
-  /** How many times the usual rounding is allowed. @default 1 */
+  /** Factor on the usual rounding error. @default 1 */
   readonly roundings?: number;
   draw(draw: Draw, dtype: DType, device: Device): CallDraw;
 }
 
-/** Where the elements of an input lie in what is stored. */
+/** The layout of an input's elements in its storage. */
 export type Lie =
   | { readonly how: "dense" }
   | { readonly how: "permuted"; readonly dims: readonly number[] }
@@ -58,7 +58,7 @@ export type CaseInput = { readonly same: number } | {
   readonly via: "cast" | "scaled" | "cloned" | "placed";
 };
 
-/** How the result goes on, and so how its gradient arrives. */
+/** The use of the result, which decides the form of its gradient. */
 export const WAYS = ["dense", "transposed", "narrowed", "summed", "expanded"] as const;
 
 /** A case, but for what computes it. */
@@ -84,7 +84,7 @@ export interface Case {
 
 const FLOATS: readonly DType[] = [float32, bfloat16, float16];
 
-/** Where an input lies, and the shape of what is stored. */
+/** The layout of an input, and the shape of its storage. */
 function lieOf(draw: Draw, shape: readonly number[], data: Data): { stored: readonly number[]; layout: Lie } {
   const dense = { stored: shape, layout: { how: "dense" } } as const;
   if (shape.length === 0 || data.kind === "values" || draw.chance(0.4)) return dense;
@@ -127,7 +127,7 @@ export function makeCase(number: number, ops: ReadonlyMap<string, FuzzOp>, devic
       inputs.push({ same: like });
       continue;
     }
-    const isTrained = own.kind === "float" && input.trainable !== false && !draw.chance(0.25);
+    const isTrained = own.kind === "float" && input.requiresGrad !== false && !draw.chance(0.25);
     const via = draw.pick(["scaled", "scaled", "cloned", "cast", "placed"] as const);
     if (isTrained) trained.push(i);
     const made = { ...lieOf(draw, input.shape, input.data), data: input.data, seed: draw.seed() };

@@ -1,5 +1,5 @@
 /**
- * How methods and functions are fuzzed that are made of several ops.
+ * Fuzzing of methods and functions that are composed of several ops.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * How ops are fuzzed that work on elements, move them or reduce them.
+ * Fuzzing of ops that work on elements, move them or reduce them.
  *
  * @module
  */

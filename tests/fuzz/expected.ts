@@ -1,5 +1,5 @@
 /**
- * What PyTorch gives for cases, as `tests/parity/make_fuzz.py` writes it, and how far from it a case may be.
+ * The results of PyTorch for cases, as `tests/parity/make_fuzz.py` writes them, and the allowed distance from them.
  *
  * @module
  */
@@ -15,7 +15,7 @@ interface ExpectedArray {
   readonly distance: number;
 }
 
-/** What is expected of one case. */
+/** The expected results of one case. */
 export interface Expected {
   /** FNV-1a of the case's line. */
   readonly hash: number;
@@ -66,7 +66,7 @@ export interface Difference {
 const isSame = (a: number, b: number): boolean => a === b || (Number.isNaN(a) && Number.isNaN(b));
 
 /**
- * How far one array is off. Allowed are twice PyTorch's own distance from the truth in that dtype, and two roundings of the number and
+ * The distance of one array. Allowed are twice PyTorch's own distance from the exact result in that dtype, and two roundings of the number and
  * one of the largest number on the way, since numbers near 0 are often differences of large ones.
  */
 function differenceOf(

@@ -1,5 +1,5 @@
 /**
- * How ops of layers are fuzzed: products, norms, positions, attention, experts, losses.
+ * Fuzzing of ops of layers: products, norms, positions, attention, experts, losses.
  *
  * @module
  */
@@ -18,6 +18,7 @@ import { layerNormOp, rmsNormOp } from "../../src/ops/norm.ts";
 import { ropeOp } from "../../src/ops/rope.ts";
 import { routeOp } from "../../src/ops/router.ts";
 import { logSoftmaxOp, softmaxOp } from "../../src/ops/softmax.ts";
+import { logitScoresOp, tokenScoresOp } from "../../src/ops/token_scores.ts";
 import { apply, applyOne } from "../../src/tensor/apply.ts";
 import { tensor, zeros } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
@@ -45,7 +46,7 @@ function labelsOf(draw: Draw, classes: number, shape: readonly number[]): { inpu
   return { input: { shape, data: { kind: "labels", n: classes, ignore: ignoreIndex }, dtype: int32 }, ignoreIndex };
 }
 
-/** Which probabilities of heads [batch, heads, seqQ, seqK] are dropped: the reference does not know the random numbers. */
+/** The dropped probabilities of heads [batch, heads, seqQ, seqK]: the reference does not know the random numbers. */
 function keptBy(device: Device, sizes: readonly [number, number, number, number], dropout: DropoutAttrs): number[] {
   const [batch, heads, seqQ, seqK] = sizes;
   using _frame = scope();
@@ -94,11 +95,11 @@ function routeFuzz(draw: Draw) {
   const topK = isMixer ? 2 : draw.int(1, Math.min(3, topGroups * size));
   const groupBest: 1 | 2 = draw.pick([1, 2] as const);
   const logits = { shape: [draw.size(), experts], data: { kind: "distinct" } } as const;
-  const bias = { shape: [experts], data: { kind: "unit" }, dtype: float32, trainable: false } as const;
+  const bias = { shape: [experts], data: { kind: "unit" }, dtype: float32, requiresGrad: false } as const;
   const sampled = isMixer && draw.chance(0.5);
   const noise = {
     ...{ shape: [logits.shape[0] ?? 0, topK, 2, experts], data: { kind: "unit" } } as const,
-    ...{ dtype: float32, trainable: false },
+    ...{ dtype: float32, requiresGrad: false },
   };
   const inputs = sampled ? [logits, noise] : !isMixer && draw.chance(0.3) ? [logits, bias] : [logits];
   const attrs = {
@@ -135,7 +136,7 @@ function ropeFuzz(draw: Draw) {
   const headDim = start + 2 * half + draw.pick([0, 0, 1]);
   const [batch, seq] = [draw.size(2), draw.size(4)];
   const positions = Math.max(seq, draw.int(4, 6));
-  const table = { shape: [positions, half], data: { kind: "signed" }, dtype: float32, trainable: false } as const;
+  const table = { shape: [positions, half], data: { kind: "signed" }, dtype: float32, requiresGrad: false } as const;
   const at = draw.chance(0.5) ? [ints(positions, batch, seq)] : [];
   const inputs = [signed(batch, seq, draw.int(1, 3) * headDim), table, { ...table, data: { kind: "small" } } as const];
   return { inputs: [...inputs, ...at], attrs: { headDim, start, interleaved: draw.chance(0.5) } };
@@ -221,6 +222,15 @@ export const LAYER_FUZZ: readonly (readonly [string, FuzzOp])[] = [
       const [rows, classes] = [draw.shape(0, 2), draw.int(1, 6)];
       const { input, ignoreIndex } = labelsOf(draw, classes, rows);
       return { inputs: [signed(...rows, classes), input], attrs: { ignoreIndex } };
+    }),
+  ],
+  ["tokenScores", fuzzOf(tokenScoresOp, linearLossFuzz)],
+  [
+    "logitScores",
+    fuzzOf(logitScoresOp, (draw) => {
+      const [rows, classes] = [draw.shape(0, 2), draw.int(1, 6)];
+      const { input, ignoreIndex } = labelsOf(draw, classes, rows);
+      return { inputs: [{ ...signed(...rows, classes), dtype: float32 }, input], attrs: { ignoreIndex } };
     }),
   ],
   [

@@ -12,7 +12,7 @@ import type { Case } from "./cases.ts";
 
 const SCRIPT = fileURLToPath(new URL("../parity/make_fuzz.py", import.meta.url));
 
-/** What `tests/parity/make_fuzz.py` writes about cases. */
+/** The output of `tests/parity/make_fuzz.py` for cases. */
 export function askPeer(python: string, cases: readonly Case[]): Uint8Array<ArrayBuffer> {
   const folder = mkdtempSync(join(tmpdir(), "fuzz-"));
   try {

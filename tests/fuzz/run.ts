@@ -57,7 +57,7 @@ export function plainForm({ text, run, ...rest }: Case): Case {
   return { text: { ...text, inputs, dtype: float32.name }, run: dense, ...rest };
 }
 
-/** What gradients go to. */
+/** The leaves that receive gradients. */
 interface Leaf {
   readonly isTrained: boolean;
   gradient(): Tensor | undefined;
@@ -127,7 +127,7 @@ class Called extends Module<[inputs: readonly Tensor[]], readonly Tensor[]> {
   }
 }
 
-/** What computes a case: in some, activations are computed again in the backward, or all but some results. */
+/** Computes a case: in some, activations are recomputed in the backward, all of them or all but some results. */
 function callOf({ text: { number }, run }: Case): Case["run"] {
   if (number % 4 !== 0) return run;
   const module = new Called(run);

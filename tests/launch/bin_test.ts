@@ -99,7 +99,7 @@ test("fullyshard says how to install a runtime where there is none", { skip }, (
     const none = fullyshard(["run", "x.ts"], unfindable, `${folder}/bin/`);
     assert.equal(none.status, 127);
     assert.match(none.stderr, /found neither bun nor deno in node_modules or on PATH.*npm install bun/);
-    // What the bun package leaves where its install script did not run is no program.
+    // The file that the bun package leaves where its install script did not run is no program.
     mkdirSync(`${folder}/node_modules/bun/bin`, { recursive: true });
     writeFileSync(`${folder}/node_modules/bun/bin/bun.exe`, 'echo "not installed"\n', { mode: 0o755 });
     symlinkSync(`${folder}/node_modules/bun/bin/bun.exe`, `${folder}/bun`);

@@ -1,4 +1,4 @@
-/** Which rank is named as the cause. @module */
+/** The rank that is named as the cause. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { shown } from "../../src/words.ts";

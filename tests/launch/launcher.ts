@@ -9,7 +9,7 @@ import { readFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 
-/** How a launcher ended. */
+/** The outcome of a launcher. */
 export interface LauncherResult {
   readonly code: number | null;
   readonly stdout: string;

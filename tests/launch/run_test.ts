@@ -282,7 +282,7 @@ test("run() is refused in each process of another launcher, and lets its ranks b
       assert.equal((await reports([report], { ...variables, FULLYSHARD_LAUNCHER })).length, 1);
     }
   }
-  // What the user names for processes that no launcher started does not reach ranks.
+  // Variables that the user sets for processes without a launcher do not reach ranks.
   const [rank] = await reports([report], { FULLYSHARD_LAUNCHER: "slurm" });
   assert.equal(rank?.variables["RANK"], "0");
   const joined = await runCli(["run", "--nproc-per-node=2", scriptPath("size.ts")], { FULLYSHARD_LAUNCHER: "slurm" });

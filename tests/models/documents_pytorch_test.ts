@@ -40,7 +40,7 @@ for (const [name, expected] of Object.entries(MODELS)) {
     });
     assert.ok(inputIds !== undefined && labels.includes(IGNORED));
     const { logits } = noGrad(() => model.call({ inputIds, documentStarts }));
-    // How far scores move when weights are rounded otherwise.
+    // The change of scores when weights are rounded in another way.
     const { sensitivity } = JSON.parse(readFileSync(fixturePath(`${name}/expected.json`), "utf8"));
     const floor: number = Math.max(2e-6, sensitivity.logits);
     const scores = logits?.toArray() ?? assert.fail();

@@ -32,7 +32,7 @@ after(() => device.dispose());
 
 const NAMES = ["gpt2", "phi", "phi3", "modernbert-decoder", "gpt_oss", "deepseek_v2", "mixtral", "phimoe"] as const;
 
-/** What a fixture says. */
+/** The contents of a fixture. */
 interface Facts {
   readonly loss: number;
   readonly seed: number;

@@ -1,4 +1,4 @@
-/** What ModernBERT's decoder does not have is refused by name. @module */
+/** Keys that ModernBERT's decoder does not support are refused by name. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { UnsupportedError } from "../../src/errors.ts";

@@ -16,7 +16,7 @@ import { ZOO, zooModels } from "../../scripts/zoo/families.ts";
 import { nameTensors } from "../../src/checkpoint/hugging_face/names.ts";
 import { int32, uint8 } from "../../src/dtype.ts";
 import { Logger } from "../../src/runtime/log.ts";
-import { fixturePath } from "../support/golden.ts";
+import { fixturePath, readJson } from "../support/golden.ts";
 
 const record = z.record(z.string(), z.unknown());
 const { base, options } = z.object({
@@ -78,6 +78,8 @@ test("only what transformers leaves alone is left alone", () => {
   assert.deepEqual(ignoredOf("glm4_moe_lite", ...extra), ["model.layers.47.x"]);
   assert.deepEqual(ignoredOf("glm_moe_dsa", ...extra), ["model.layers.78.x"]);
   assert.deepEqual(ignoredOf("gpt2", ...extra), ["h.0.attn.bias"]);
+  const images = ["vision_tower.a", "model.vision_tower.b", "multi_modal_projector.c", "model.layers.0.vision_tower"];
+  assert.deepEqual(ignoredOf("gemma3", ...images), images.slice(0, 3));
 });
 
 test("a composite config stands for its text model, and is refused without one or with compressed weights", () => {
@@ -95,6 +97,24 @@ test("a composite config stands for its text model, and is refused without one o
   );
   const compressed = { model_type: "qwen3_5", text_config: text, quantization_config: { quant_method: "fp8" } };
   assert.throws(() => buildModel(device, compressed), /Cannot use quantization_config/);
+});
+
+test("the text model of a Gemma 3 that sees images has the names of either version of transformers", async () => {
+  const text = readJson("gemma3-pattern/config.json");
+  const names = (prefix: string) => {
+    const model = buildModel(device, { model_type: "gemma3", text_config: text });
+    const of = (name: string): string => name.startsWith("model.") ? `${prefix}${name.slice("model.".length)}` : name;
+    const stored = [...model.namedParameters()].map(([name, { shape }]) => ({
+      name: name.startsWith("lm_head") && prefix.startsWith("language") ? `language_model.${name}` : of(name),
+      code: "F32",
+      shape,
+      parts: [],
+    }));
+    return nameTensors(model, new Map(stored.map((tensor) => [tensor.name, tensor]))).ignored;
+  };
+  for (const prefix of ["model.", "model.language_model.", "language_model.model."]) {
+    assert.deepEqual(names(prefix), [], prefix);
+  }
 });
 
 test("logitsToKeep counts from the end, and 0 is all", () => {

@@ -31,7 +31,7 @@ for (const name of FAMILIES) {
   });
 }
 
-/** What `npm run reference` gives. */
+/** The output of `npm run reference`. */
 function reference(
   ...args: readonly string[]
 ): { readonly status: number | null; readonly out: string; readonly err: string } {

@@ -12,7 +12,7 @@ import type { TemporaryDirectory } from "../support/temporary.ts";
  * Builds a shared library.
  *
  * @param source file in `tests/native/`
- * @param directory where the library is put
+ * @param directory folder of the built library
  * @returns its path
  */
 export function buildTwin(source: string, directory: TemporaryDirectory): string {

@@ -1,4 +1,4 @@
-/** What counts as part of a module: fields of every kind, what is refused, buffers, and training or evaluating. @module */
+/** The members of a module: fields of every kind, values that are refused, buffers, and training or evaluating. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ArgumentError } from "../../src/errors.ts";

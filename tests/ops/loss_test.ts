@@ -56,6 +56,38 @@ test("crossEntropy(): value and gradient in every layout, ignored rows left out"
   });
 });
 
+/** PyTorch's definition of smoothed labels, and the square of the logarithm of the sum. */
+function withTerms(labels: readonly number[], labelSmoothing: number, zLoss: number): (logits: Nd) => Nd {
+  return ({ shape, data }) => {
+    const cols = shape.at(-1) ?? 0;
+    const losses = labels.map((label, r) => {
+      if (label === -100) return 0;
+      const x = Array.from(data).slice(r * cols, (r + 1) * cols);
+      const logSum = Math.log(x.reduce((sum, v) => sum + Math.exp(v), 0));
+      const mean = x.reduce((sum, v) => sum + logSum - v, 0) / cols;
+      return (1 - labelSmoothing) * (logSum - (x[label] ?? NaN)) + labelSmoothing * mean + zLoss * logSum ** 2;
+    });
+    return { shape: [], data: [losses.reduce((sum, loss) => sum + loss, 0)] };
+  };
+}
+
+for (const [labelSmoothing, zLoss] of [[0.1, 0], [0, 0.01], [0.3, 0.2], [1, 0]] as const) {
+  const terms = { labelSmoothing, zLoss };
+  test(`crossEntropy() and linearCrossEntropy() with label smoothing ${labelSmoothing} and z-loss ${zLoss}`, () => {
+    const run = (logits: Tensor): Tensor => crossEntropy(logits, labelsOf(LABELS, [2, 3]), -100, terms);
+    const reference = withTerms(LABELS, labelSmoothing, zLoss);
+    gradcheckLayouts(device, { label: "crossEntropy", run, reference }, [[2, 3, 5]], -3, 3);
+    const [hidden, weight] = [random([6, 4], 1), random([5, 4], 2)];
+    const [x, w] = [hidden, weight].map(({ shape, data }) => tensor(device, data, { shape }));
+    assert.ok(x !== undefined && w !== undefined);
+    const fused = linearCrossEntropy(x, w, labelsOf(LABELS), terms).item();
+    const apart = crossEntropy(x.matmul(w.transpose(0, 1)), labelsOf(LABELS), -100, terms).item();
+    allClose([fused], [apart], { relative: 1e-6, absolute: 1e-6 }, "fused");
+    assert.throws(() => crossEntropy(x, labelsOf(LABELS), -100, { labelSmoothing: 1.5 }), ArgumentError);
+    assert.throws(() => linearCrossEntropy(x, w, labelsOf(LABELS), { zLoss: -1 }), ArgumentError);
+  });
+}
+
 test("crossEntropy() of transposed labels, of bf16, of large logits", () => {
   using _frame = scope();
   const labels = labelsOf([0, 1, 2, 3, 4, 0], [3, 2]).transpose(0, 1);

@@ -77,8 +77,8 @@ function build(kind: typeof KINDS[number]): Stack {
   return model;
 }
 
-function setBiases(model: Stack, trainable: boolean): void {
-  for (const { linear: { bias } } of model.layers) if (bias !== undefined) bias.requiresGrad = trainable;
+function setBiases(model: Stack, requiresGrad: boolean): void {
+  for (const { linear: { bias } } of model.layers) if (bias !== undefined) bias.requiresGrad = requiresGrad;
 }
 
 function valuesOf(model: Stack): string {

@@ -4,12 +4,12 @@ import { buildModel, initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { openDevice } from "../../doors/device.ts";
 import { openLoopback, serveRank } from "../../doors/testing.ts";
 
-/** What a rank saw after each step. */
+/** The values of a rank after each step. */
 export interface GateReport {
   /** A hash of this rank's weights. */
   readonly weights: readonly string[];
   readonly steps: readonly number[];
-  /** What reading the second step's loss threw. */
+  /** The error of reading the second step's loss. */
   readonly told: string;
 }
 

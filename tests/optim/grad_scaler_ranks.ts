@@ -1,4 +1,4 @@
-/** What ranks of `grad_scaler_test.ts` do. @module */
+/** The ranks' code of `grad_scaler_test.ts`. @module */
 import { AdamW, clipGradNorm, float16, float32, fullyShard, GradScaler, replicate, scope } from "../../mod.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { input, Stack } from "../fsdp/modules.ts";
@@ -8,9 +8,9 @@ import { rankFunctions, type WorldRank } from "../support/world.ts";
 /** Rows of an input, and its width. */
 const [ROWS, WIDTH] = [2, 20];
 
-/** What a rank saw of each step. */
+/** The values of a rank in each step. */
 export interface ScaledStep {
-  /** Whether some weight of the rank's own has changed. */
+  /** True if some weight of the rank's own shard has changed. */
   readonly changed: boolean;
   readonly norm: number;
   readonly scale: number;

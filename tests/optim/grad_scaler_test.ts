@@ -41,7 +41,7 @@ const { init_scale: initScale, growth_factor: growthFactor } = expected.scaler;
 const { backoff_factor: backoffFactor, growth_interval: growthInterval } = expected.scaler;
 const SETTINGS = { initScale, growthFactor, backoffFactor, growthInterval };
 
-/** What the fixture's script trains. */
+/** The training of the fixture's script. */
 class Pair extends Module<[x: Tensor], Tensor> {
   readonly linear0: Linear;
   readonly linear1: Linear;
@@ -65,7 +65,7 @@ class Pair extends Module<[x: Tensor], Tensor> {
   }
 }
 
-/** What may come between a backward and the scaler's step. */
+/** Actions between a backward and the scaler's step. */
 const NORMS: readonly [string, (scaler: GradScaler, optimizer: SGD, parameters: readonly Parameter[]) => void][] = [
   ["clipped after unscale()", (scaler, optimizer, parameters) => {
     scaler.unscale(optimizer);

@@ -31,7 +31,9 @@ for (const { schedule, warmup, total, rates } of schedules) {
     // transformers counts from 0. A warm-up has the rate 0 there, and no step here.
     const first = warmup === 0 ? 0 : 1;
     const steps = Math.max(1, warmup, total - first);
-    const factors = SCHEDULES[schedule]({ warmupSteps: warmup, steps });
+    const options = { cycles: 3, power: 2, decaySteps: warmup < total ? Math.floor(total / 4) : 0 };
+    const floor = schedule === "polynomial" ? { minRatio: 0.1 } : {};
+    const factors = SCHEDULES[schedule]({ warmupSteps: warmup, steps, ...options, ...floor });
     const got = rates.slice(first).map((_, i) => 0.3 * factors.factorAt(math, i + 1));
     allClose(got, rates.slice(first), { relative: 1e-12, absolute: 1e-15 }, "rates");
   });

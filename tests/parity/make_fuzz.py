@@ -232,6 +232,12 @@ def cross_entropy(logits, labels, a):
     return F.cross_entropy(flat, index(labels).reshape(-1), ignore_index=a["ignoreIndex"], reduction="sum")
 
 
+def token_scores(logits, labels, a):
+    flat, given = logits.reshape(-1, logits.shape[-1]), index(labels).reshape(-1)
+    losses = F.cross_entropy(flat.detach(), given, ignore_index=a["ignoreIndex"], reduction="none")
+    return [losses.reshape(labels.shape), logits.argmax(-1)]
+
+
 def linear(x, a):
     return F.linear(x[0], x[1] if a["layout"] == "outIn" else x[1].T, x[2] if len(x) > 2 else None)
 
@@ -301,6 +307,8 @@ OPS |= {
     "layerNorm": lambda x, a: F.layer_norm(x[0], x[0].shape[-1:], *x[1:3], eps=a["eps"]),
     "crossEntropy": lambda x, a: cross_entropy(x[0], x[1], a),
     "linearCrossEntropy": lambda x, a: cross_entropy(wide(F.linear(x[0], x[1], x[3] if len(x) > 3 else None)), x[2], a),
+    "tokenScores": lambda x, a: token_scores(F.linear(*(wide(t) for t in x[:2] + x[3:])), x[2], a),
+    "logitScores": lambda x, a: token_scores(x[0], x[1], a),
     "where": lambda x, a: torch.where(mask_of(x[0]), x[1], x[2]),
     "swiglu": lambda x, a: F.silu(x[0]) * x[1],
     "to float": lambda x, a: x[0] if x[0].dtype == torch.float64 else x[0].to(DTYPES[a["dtype"]]),

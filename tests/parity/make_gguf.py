@@ -86,9 +86,25 @@ CONFIGS = {
     "qwen2_moe": dict(SIZES, **EXPERTS, shared_expert_intermediate_size=64, norm_topk_prob=False),
     "phi3": dict(SIZES, original_max_position_embeddings=64, rope_parameters=LONGROPE),
     "phi": dict(SIZES, num_key_value_heads=4),
+    "qwen2": dict(SIZES, rope_parameters=LLAMA3),
+    "smollm3": dict(SIZES, num_hidden_layers=4),
+    "granite": dict(SIZES, attention_bias=True, attention_multiplier=0.25, embedding_multiplier=12.0, residual_multiplier=0.22,
+                    logits_scaling=8.0),
+    "olmo2": dict(SIZES),
+    "glm4": dict(SIZES, head_dim=16, eos_token_id=[1]),
+    "gemma2": dict(SIZES, tie_word_embeddings=True, head_dim=32, query_pre_attn_scalar=32, sliding_window=16,
+                   attn_logit_softcapping=20.0),
+    "gemma3_text": dict(SIZES, num_hidden_layers=6, head_dim=32, query_pre_attn_scalar=32, sliding_window=16, rope_parameters=dict(
+        full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
+        sliding_attention=dict(rope_type="default", rope_theta=1e4))),
     "gpt2": dict(vocab_size=96, n_embd=64, n_layer=2, n_head=4, n_positions=128, bos_token_id=None, eos_token_id=None),
 }
-ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "phi": "phi2"}
+ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "phi": "phi2",
+                 "gemma3_text": "gemma3"}
+# The families whose norms multiply by 1 plus their weight, and whose windows llama.cpp has.
+GEMMA = ("gemma2", "gemma3_text")
+# The architectures whose code turns neighbouring elements of a head.
+PAIRED = ("llama", "granite", "smollm3")
 
 
 def make_family(label, keys):
@@ -118,9 +134,11 @@ def make_family(label, keys):
         if family == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             data = np.ascontiguousarray(data.T)
         projection = name.split(".")[-2]
-        if architecture == "llama" and projection in heads:
+        if architecture in PAIRED and projection in heads:
             count = heads[projection]
             data = data.reshape(count, 2, data.shape[0] // count // 2, *data.shape[1:]).swapaxes(1, 2).reshape(data.shape)
+        if family in GEMMA and name.endswith("norm.weight"):
+            data = data + np.float32(1)
         if ".experts." in name:
             before, after = name.split(".experts.")
             expert, rest = after.split(".", 1)
@@ -133,7 +151,7 @@ def make_family(label, keys):
         add(table.get_name(name, try_suffixes=(".weight", ".bias")), data)
     for name, parts in experts.items():
         add(table.get_name(name, try_suffixes=(".weight",)), np.stack([parts[i] for i in range(len(parts))]))
-    rope = text.get("rope_parameters", {})
+    rope = rotation(text)
     if rope.get("rope_type") == "llama3":
         add("rope_freqs.weight", llama3_factors(config, rope))
     if rope.get("rope_type") == "longrope":
@@ -145,7 +163,7 @@ def make_family(label, keys):
 
 def llama3_factors(config, rope):
     """As `generate_extra_tensors` of the converter computes them."""
-    dim = config.head_dim
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     freqs = 1.0 / (rope["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim))
     low, high = (rope["original_max_position_embeddings"] / rope[key] for key in ("low_freq_factor", "high_freq_factor"))
     out = []
@@ -157,6 +175,12 @@ def llama3_factors(config, rope):
     return np.float32(out)
 
 
+def rotation(config):
+    """The rotary parameters, or where each type of layers has its own, those of layers without a window."""
+    rope = config.get("rope_parameters", {})
+    return rope.get("full_attention", rope)
+
+
 def metadata(family, architecture, config):
     """The keys that llama.cpp's converter writes of the config; a sliding window bounds the context besides."""
     gpt2 = family == "gpt2"
@@ -165,7 +189,7 @@ def metadata(family, architecture, config):
     context = config["n_positions" if gpt2 else "max_position_embeddings"]
     keys = {
         "vocab_size": config["vocab_size"],
-        "context_length": min(context, config.get("sliding_window") or context),
+        "context_length": context if family in GEMMA else min(context, config.get("sliding_window") or context),
         "embedding_length": hidden,
         "block_count": config["n_layer" if gpt2 else "num_hidden_layers"],
         "feed_forward_length": 4 * hidden if gpt2 else config["intermediate_size"],
@@ -190,7 +214,14 @@ def metadata(family, architecture, config):
         keys["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
     if family == "phi3":
         keys["attention.sliding_window"] = 0
-    rope = config.get("rope_parameters")
+    if family == "gemma2":
+        keys |= {key: config[key] for key in ("attn_logit_softcapping", "final_logit_softcapping")}
+    if family in GEMMA:
+        keys["attention.sliding_window"] = config["sliding_window"]
+    if family == "granite":
+        keys |= {"attention.scale": config["attention_multiplier"], "embedding_scale": config["embedding_multiplier"],
+                 "residual_scale": config["residual_multiplier"], "logit_scale": config["logits_scaling"]}
+    rope = rotation(config)
     if rope:
         keys |= {
             "rope.freq_base": rope["rope_theta"],

@@ -86,6 +86,13 @@ def main():
         "cosine": transformers.get_cosine_schedule_with_warmup,
         "linear": transformers.get_linear_schedule_with_warmup,
         "constant": lambda optimizer, warmup, _: transformers.get_constant_schedule_with_warmup(optimizer, warmup),
+        "cosine_with_restarts": lambda optimizer, warmup, total: (
+            transformers.get_cosine_with_hard_restarts_schedule_with_warmup(optimizer, warmup, total, num_cycles=3)),
+        "polynomial": lambda optimizer, warmup, total: (
+            transformers.get_polynomial_decay_schedule_with_warmup(optimizer, warmup, total, lr_end=0.03, power=2.0)),
+        "inverse_sqrt": lambda optimizer, warmup, _: transformers.get_inverse_sqrt_schedule(optimizer, warmup),
+        "warmup_stable_decay": lambda optimizer, warmup, total: (
+            transformers.get_wsd_schedule(optimizer, warmup, total // 4 if warmup < total else 0, total)),
     }
     for name, get in make.items():
         for warmup, total in SCHEDULES:

@@ -165,6 +165,37 @@ FIXTURE_MODELS = {
         linear_num_key_heads=2, linear_num_value_heads=6, max_position_embeddings=128, pad_token_id=3,
         layer_types=["linear_attention", "full_attention", "linear_attention"],
         rope_parameters=dict(rope_type="default", rope_theta=3000.0, partial_rotary_factor=0.6), tie_word_embeddings=True)),
+    "qwen2-window": (2, 13, SMALL | dict(
+        model_type="qwen2", num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, use_sliding_window=True,
+        sliding_window=5, max_window_layers=1, pad_token_id=3,
+        rope_parameters=dict(rope_type="yarn", rope_theta=5000.0, factor=2.0, original_max_position_embeddings=32),
+        tie_word_embeddings=True)),
+    "smollm3-window": (2, 13, SMALL | dict(
+        model_type="smollm3", num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=3, attention_bias=True,
+        mlp_bias=True, use_sliding_window=True, sliding_window=4, no_rope_layer_interval=2, hidden_act="gelu",
+        rope_parameters=dict(rope_type="linear", rope_theta=700.0, factor=2.0), tie_word_embeddings=False)),
+    "olmo2-bias": (2, 17, SMALL | dict(
+        model_type="olmo2", num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=3, attention_bias=True,
+        pad_token_id=1, rms_norm_eps=1e-3, rope_parameters=dict(rope_type="linear", rope_theta=900.0, factor=3.0),
+        tie_word_embeddings=True)),
+    "granite-factors": (2, 13, SMALL | dict(
+        model_type="granite", num_hidden_layers=3, num_key_value_heads=2, attention_bias=True, mlp_bias=True,
+        embedding_multiplier=3.5, attention_multiplier=0.37, residual_multiplier=0.22, logits_scaling=3.0, pad_token_id=2,
+        rope_parameters=dict(rope_type="default", rope_theta=400.0), tie_word_embeddings=True)),
+    "glm4-quarter": (2, 13, SMALL | dict(
+        model_type="glm4", num_hidden_layers=3, num_key_value_heads=2, head_dim=8, attention_bias=False, pad_token_id=4,
+        eos_token_id=[39, 1],
+        rope_parameters=dict(rope_type="default", rope_theta=800.0, partial_rotary_factor=0.25), tie_word_embeddings=True)),
+    "gemma2-bounded": (2, 17, SMALL | dict(
+        model_type="gemma2", num_hidden_layers=3, num_key_value_heads=2, head_dim=10, sliding_window=5, attention_bias=True,
+        query_pre_attn_scalar=3, attn_logit_softcapping=1.5, final_logit_softcapping=2.5, pad_token_id=0, eos_token_id=None,
+        rope_parameters=dict(rope_type="linear", rope_theta=900.0, factor=4.0), tie_word_embeddings=False)),
+    "gemma3-pattern": (2, 17, SMALL | dict(
+        model_type="gemma3_text", num_hidden_layers=4, num_key_value_heads=2, head_dim=10, sliding_window=5,
+        query_pre_attn_scalar=7, attention_bias=True, pad_token_id=0,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=900.0, factor=4.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=60.0)), tie_word_embeddings=False)),
 }
 
 def spell_as_version_4(config):

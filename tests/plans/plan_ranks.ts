@@ -1,4 +1,4 @@
-/** What ranks of `shard_model_test.ts` do: they train a small Llama by a plan, or replicated, and tell all of it. @module */
+/** The ranks' code of `shard_model_test.ts`: they train a small Llama by a plan, or replicated, and report everything. @module */
 import type { Call } from "../../doors/comm.ts";
 import { deviceMesh } from "../../src/comm/mesh.ts";
 import { replicate } from "../../src/ddp/replicate.ts";
@@ -24,17 +24,17 @@ export const SIZES: Readonly<Record<string, string | number | boolean>> = {
   ...{ num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 16, initializer_range: 0.2 },
 };
 
-/** What is trained. */
+/** The training. */
 export interface PlanCase {
   /** None: replicated. */
   readonly fsdpPlan?: FilePlan;
   readonly tied?: boolean;
-  /** What the model's config has besides, or otherwise. */
+  /** Keys that replace those of the model's config. */
   readonly config?: Readonly<Record<string, string | number | boolean | readonly number[]>>;
   readonly reshardAfterForward?: boolean;
   readonly backwardPrefetch?: boolean;
   readonly forwardPrefetch?: boolean;
-  /** Whether the first block's activations are checkpointed. */
+  /** True if the first block's activations are checkpointed. */
   readonly checkpointed?: boolean;
   /** When the embedding and the first block are frozen, if they are. */
   readonly frozen?: "before sharding" | "after sharding";
@@ -42,7 +42,7 @@ export interface PlanCase {
   readonly replicas?: number;
 }
 
-/** What a rank saw. */
+/** The results of a rank. */
 export interface PlanReport {
   readonly losses: readonly number[];
   readonly norms: readonly number[];

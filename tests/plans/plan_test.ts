@@ -1,4 +1,4 @@
-/** Which modules a plan makes units of, and what is said of plans that a model does not fit. @module */
+/** The modules that a plan makes units of, and the errors of plans that do not fit a model. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { CausalLm } from "../../mod.ts";
@@ -71,7 +71,7 @@ describe("resolvePlan()", () => {
     assert.equal(classNameOf(llama(false), llama(false).layers[0] ?? assert.fail()), "LlamaDecoderLayer");
   });
 
-  // What PyTorch's size_based_auto_wrap_policy wraps of the same model.
+  // The modules that PyTorch's size_based_auto_wrap_policy wraps in the same model.
   const linears = layers.flatMap((layer) => [
     ...["q", "k", "v", "o"].map((name) => `${layer}.self_attn.${name}_proj`),
     ...["gate", "up", "down"].map((name) => `${layer}.mlp.${name}_proj`),

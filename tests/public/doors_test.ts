@@ -24,7 +24,7 @@ function deno(...args: readonly string[]) {
   return spawnSync(process.execPath, args, { encoding: "utf8", env: { ...process.env, NO_COLOR: "1" } });
 }
 
-/** Why the suite cannot run here; false if it can. */
+/** The reason why the suite cannot run here; false if it can. */
 function lacking(): string | false {
   if (RUNTIME !== "deno") return "Deno alone imports packages of JSR";
   const { status, stderr } = deno("cache", "--quiet", suite);

@@ -26,7 +26,7 @@ function example(): TemporaryDirectory {
   return folder;
 }
 
-/** What Deno is started with. A Deno that is started by Deno without any permission would get all of its own. */
+/** The arguments of Deno. A Deno that is started by Deno without any permission would get all of its own. */
 function denoRun(permissions: readonly string[]): string[] {
   return ["run", "--no-check", "--quiet", `--config=${root}deno.json`, ...permissions, "train.ts"];
 }

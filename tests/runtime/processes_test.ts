@@ -1,5 +1,5 @@
 /**
- * What this process runs on.
+ * The host and the runtime of this process.
  *
  * @module
  */

@@ -10,7 +10,7 @@ type Values = Partial<Record<EnvName, string>>;
 
 const read = (values: Values): RankEnvironment | undefined => readRankEnvironment((name) => values[name]);
 
-/** What srun gives task 1 of the second of two hosts. */
+/** The variables that srun sets for task 1, on the second of two hosts. */
 const task: Values = {
   SLURM_PROCID: "5",
   SLURM_STEP_NUM_TASKS: "8",

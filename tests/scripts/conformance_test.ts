@@ -12,8 +12,12 @@ const item: ConformanceItem = { name: "_comm: a", shownBy: [["tests/a_test.ts", 
 /** Outcomes under both runtimes. */
 function results(state: "passed" | "failed" | "skipped", name = "it gathers twice") {
   return (["bun", "deno"] as const).flatMap((runtime) => [
-    { runtime, file: "tests/a_test.ts", outcomes: [{ name, state }, { name: "another", state: "failed" as const }] },
-    { runtime, file: "tests/b_test.ts", outcomes: [{ name: "all", state: "passed" as const }] },
+    {
+      runtime,
+      file: "tests/a_test.ts",
+      outcomes: [{ name, state, seconds: 1 }, { name: "another", state: "failed" as const, seconds: 1 }],
+    },
+    { runtime, file: "tests/b_test.ts", outcomes: [{ name: "all", state: "passed" as const, seconds: 1 }] },
   ]);
 }
 

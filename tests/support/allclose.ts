@@ -13,7 +13,7 @@ export interface Tolerance {
   readonly absolute: number;
 }
 
-/** What a few operations in one dtype may be off by, for values around 1. */
+/** The allowed error of a few operations in one dtype, for values around 1. */
 const TOLERANCES: ReadonlyMap<DType, Tolerance> = new Map([
   [float32, { relative: 1e-5, absolute: 2e-6 }],
   [bfloat16, { relative: 2 ** -6, absolute: 2 ** -7 }],
@@ -30,7 +30,7 @@ export function toleranceOf(dtype: DType): Tolerance {
 /**
  * Fails unless each number is as close to its reference as allowed.
  *
- * @param label what is compared
+ * @param label name of the compared values
  * @returns the worst deviation as a share of the allowed one
  */
 export function allClose(

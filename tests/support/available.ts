@@ -13,7 +13,7 @@ export async function available<D extends Device>(opening: Promise<D>): Promise<
   }
 }
 
-/** What a test that needs native kernels is skipped with: why, or false where they run. */
+/** The reason by which a test that needs native kernels is skipped; false where they work. */
 export async function skipWithoutNative(): Promise<string | false> {
   const device = await available(openNativeDevice({ memoryBytes: 2 ** 24 }));
   device?.dispose();

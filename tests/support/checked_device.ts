@@ -13,6 +13,7 @@ import type { OffloadPool } from "../../src/device/offload.ts";
 import type { DeviceScalars } from "../../src/device/scalars.ts";
 import { type DeviceStatus, STATUS_AREA_BYTES } from "../../src/device/status.ts";
 import type { Streams } from "../../src/device/stream.ts";
+import { type DeviceTraits, PLAIN_TRAITS } from "../../src/device/traits.ts";
 
 function isCall(value: unknown): value is KernelCall {
   return typeof value === "function";
@@ -28,9 +29,10 @@ export class CheckedDevice implements Device {
   readonly scalars: DeviceScalars;
   readonly offload: OffloadPool;
   readonly streams: Streams;
+  readonly traits: DeviceTraits = PLAIN_TRAITS;
   readonly math: PortableMath;
   readonly detail: string;
-  /** How often each kernel was called. */
+  /** Number of calls of each kernel. */
   readonly calls: Map<string, number> = new Map();
   readonly #device: Device;
   /** Bytes of each block by its address. */

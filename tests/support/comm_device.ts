@@ -11,6 +11,7 @@ import type { OffloadPool } from "../../src/device/offload.ts";
 import type { DeviceScalars } from "../../src/device/scalars.ts";
 import type { DeviceStatus } from "../../src/device/status.ts";
 import type { Streams } from "../../src/device/stream.ts";
+import type { DeviceTraits } from "../../src/device/traits.ts";
 import { type CudaDevice, openCudaDevice } from "../../src/device/cuda/device.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import type { WasmDevice } from "../../src/device/wasm/device.ts";
@@ -32,11 +33,11 @@ export function fromBfloat16(bits: number): number {
   return FLOAT[0] ?? 0;
 }
 
-/** What tests of transports ask of a device. */
+/** The parts of a device that tests of transports use. */
 export interface CommDevice extends Device {
   /** Called before every sum over ranks, where a kernel of the device makes it. */
   onSum: () => void;
-  /** What lies in device memory, after all that was enqueued. */
+  /** The contents of device memory, after all enqueued work. */
   bytes(ptr: DevicePtr, byteLength: number): Uint8Array;
   /** Writes one value to every byte. */
   fill(ptr: DevicePtr, byteLength: number, value: number): void;
@@ -53,6 +54,7 @@ export class WasmCommDevice implements CommDevice {
   readonly math: PortableMath;
   readonly detail: string;
   readonly streams: Streams;
+  readonly traits: DeviceTraits;
   readonly scalars: DeviceScalars;
   readonly offload: OffloadPool;
   onSum: () => void = () => {};
@@ -69,6 +71,7 @@ export class WasmCommDevice implements CommDevice {
     this.status = device.status;
     this.detail = device.detail;
     this.streams = device.streams;
+    this.traits = device.traits;
     this.scalars = device.scalars;
     this.offload = device.offload;
     this.kernels = {
@@ -102,10 +105,6 @@ export class WasmCommDevice implements CommDevice {
 
   scratchBytes(): number {
     return this.#device.scratchBytes();
-  }
-
-  get origin(): ArrayBufferLike {
-    return this.#device.origin;
   }
 
   synchronize(): void {}

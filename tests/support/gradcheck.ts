@@ -22,7 +22,7 @@ export interface GradCheck {
   readonly run: (...leaves: Tensor[]) => Tensor;
   /** The same in float64. */
   readonly reference: (...inputs: Nd[]) => Nd;
-  /** What the op computes in, to which leaves of float32 are cast. @default float32 */
+  /** The dtype in which the op computes, to which float32 leaves are cast. @default float32 */
   readonly dtype?: DType;
   readonly tolerance?: Tolerance;
 }

@@ -24,7 +24,7 @@ import { hmacSha256 } from "../../src/runtime/checksum.ts";
 
 const TOKEN = "a secret of the tests";
 
-/** What ranks were sent, and have sent, by kind of frame. */
+/** Numbers of frames that ranks have received and sent, by kind. */
 export interface Counts {
   readonly received: Map<FrameKind, number>;
   readonly sent: Map<FrameKind, number>;
@@ -33,13 +33,13 @@ export interface Counts {
 /** Ranks that have joined. */
 export interface HostsWorldOfOne extends Disposable {
   readonly links: readonly StoreLink[];
-  /** What was reported to each rank. */
+  /** The lines that were reported to each rank. */
   readonly said: readonly string[][];
-  /** Since they were set to nothing last. */
+  /** Counts since the last {@link reset}. */
   readonly counts: Counts;
   plane(rank: number): HostsControlPlane;
-  /** Lets all ranks take what the store has for them, until nothing comes for so long. */
-  settle(quietMs?: number): void;
+  /** Delivers all pending frames of the store to all ranks, until none has come for `quietMs`. */
+  deliverAll(quietMs?: number): void;
   reset(): void;
 }
 
@@ -100,7 +100,7 @@ export async function openHostsWorld(size: number, ranksPerHost: number, port: n
   }
   for (const link of links) link.onJoining(() => {});
   const said = links.map((): string[] => []);
-  const settle = (quietMs = 100): void => {
+  const deliverAll = (quietMs = 100): void => {
     for (let quiet = performance.now(); performance.now() - quiet < quietMs;) {
       const before = total(sockets.counts.received);
       for (const link of links) link.pump(0);
@@ -110,7 +110,7 @@ export async function openHostsWorld(size: number, ranksPerHost: number, port: n
   return {
     links,
     said,
-    settle,
+    deliverAll,
     get counts() {
       return sockets.counts;
     },

@@ -1,4 +1,4 @@
-/** What a call throws, as text. @module */
+/** The error of a call, as text. @module */
 
 /** `Name: message` of what a call throws; empty if it does not. */
 export function messageOf(call: () => unknown): string {

@@ -1,4 +1,4 @@
-/** Which accesses of a kernel's call overlap that must not. @module */
+/** Finds accesses of a kernel's call that overlap and must not. @module */
 import type { Access } from "../../src/device/kernels/accesses.ts";
 import type { KernelEntry } from "../../src/device/kernels/signature.ts";
 

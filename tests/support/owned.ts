@@ -1,4 +1,4 @@
-/** What this rank keeps of a parameter. @module */
+/** The elements of a parameter that this rank keeps. @module */
 import type { Parameter } from "../../src/tensor/parameter.ts";
 import { ownedPtr } from "../../src/tensor/write.ts";
 

@@ -10,7 +10,7 @@ import type { StagingOptions } from "../../src/comm/data/sizes.ts";
 import type { RankContext } from "../../src/comm/loopback_workers.ts";
 import { workerScope } from "../../src/runtime/worker_scope.ts";
 
-/** How long a Worker is kept: it keeps the process alive, too. */
+/** Time for which a Worker is kept; it keeps the process alive, too. */
 const KEPT_MS = 500;
 
 type Outcome = { readonly value: unknown } | { readonly name: string; readonly message: string };
@@ -76,7 +76,7 @@ function closeAll(): void {
   for (const workers of idle.values()) for (const worker of workers.splice(0)) worker.terminate();
 }
 
-/** The Worker's side: call it once, at the top of the module. `body` may be called many times, one after another. */
+/** The Worker's side: call it once, at the top of the module. `body` may be called many times, one call after the other. */
 export function serveRanks(body: (context: RankContext) => unknown): void {
   const scope = workerScope();
   globalThis.addEventListener("message", async (event: Event) => {

@@ -1,11 +1,12 @@
 /**
- * Tests that take long and whose subject is the same under both runtimes. When `npm test` runs both, each runtime runs about
- * a half of them and skips the others. Everything else runs all of them: `--all`, `--runtime`, and a file that is run by itself.
+ * Tests that take long and whose subject is the same under both runtimes. Where `npm test` runs their file under both, each runtime
+ * runs about a half of them and skips the others. They all run with `--all`, with `--runtime`, and in a file that runs by itself.
  *
  * @module
  */
 import process from "node:process";
 import { test, type TestContext } from "node:test";
+import { numberOf } from "./name_number.ts";
 import { RUNTIME } from "./rank_process.ts";
 
 const isAll = process.env["FULLYSHARD_TEST_ALL"] !== undefined;
@@ -14,14 +15,6 @@ const isShared = process.env["FULLYSHARD_TEST_SHARED"] !== undefined && !isAll;
 /** Even numbers run under Bun, odd ones under Deno. */
 function isMine(number: number): boolean {
   return !isShared || number % 2 === (RUNTIME === "bun" ? 0 : 1);
-}
-
-/** A number that follows from a name alone (FNV-1a), so that adding a test moves no other one to the other runtime. */
-function numberOf(name: string): number {
-  let hash = 0x811c9dc5;
-  for (const unit of new TextEncoder().encode(name)) hash = Math.imul(hash ^ unit, 0x01000193) >>> 0;
-  // The lowest bit of FNV-1a is only a parity of the bytes' lowest bits.
-  return hash >>> 16;
 }
 
 /** The cases of a matrix that this runtime runs: each second one where both runtimes run the suite. */
@@ -40,6 +33,13 @@ export function usualFirst<T>(cases: readonly T[], isUsual: (place: number) => b
     ...cases.filter((_, place) => isUsual(place)),
     ...onlyInAll(cases.filter((_, place) => !isUsual(place))),
   ];
+}
+
+/** `test` of `node:test`, which only `npm test -- --all` runs. */
+export function longTest(name: string, ...rest: readonly [Body] | readonly [Options, Body]): void {
+  if (!isAll) return;
+  const [options, body] = rest.length === 1 ? [{}, rest[0]] : rest;
+  test(name, options, body);
 }
 
 /** Options of `test` of `node:test`. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** What no committed binary may hold. */
+/** Texts that no committed binary may hold. */
 export const TRACES: readonly string[] = [
   "/root",
   "/home",

@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 /** A type of WASM's values; functions that are not exported may take vectors. */
 export type WasmType = "i32" | "i64" | "f32" | "f64" | "v128";
 
-/** What an exported function takes and gives. */
+/** The parameters and results of an exported function. */
 export interface Signature {
   readonly parameters: readonly WasmType[];
   readonly results: readonly WasmType[];

@@ -15,7 +15,7 @@ import type { CommDevice } from "./comm_device.ts";
 import { runPooled } from "./rank_pool.ts";
 import { type RankProcess, RUNTIME, startRank } from "./rank_process.ts";
 
-/** What a rank's function is given. */
+/** The argument of a rank's function. */
 export interface WorldRank {
   readonly rank: number;
   readonly size: number;
@@ -31,17 +31,17 @@ export interface WorldRank {
 /** A function that ranks run. */
 export type RankFunction<D, R> = (rank: WorldRank, data: D) => R | Promise<R>;
 
-/** What ranks can be told about their planes. */
+/** Settings of the ranks' planes. */
 export type PlaneOptions = Partial<Omit<ShmOptions, "rank" | "report">> & {
-  /** Lets ranks of `nccl` meet as those of several hosts, so many on each. */
+  /** Ranks on each host: ranks of `nccl` meet as if they were on several hosts. */
   readonly ranksPerHost?: number;
 };
 
-/** How a world is run. */
+/** Options of a world. */
 export interface WorldOptions<D> {
-  /** What joins the ranks. @default loopback, which {@link world} runs as Workers */
+  /** The backend that joins the ranks. @default loopback, which {@link world} runs as Workers */
   readonly over?: Backend;
-  /** Whether ranks are Workers, which are given a world of `createLoopbackWorld()`. @default of loopback they are */
+  /** True if ranks are Workers, which receive a world of `createLoopbackWorld()`. @default true for loopback */
   readonly workers?: boolean;
   /** Variables of the ranks of `nccl`: the doubles of NVIDIA's libraries. */
   readonly variables?: Readonly<Record<string, string>>;
@@ -56,19 +56,19 @@ export interface WorldOptions<D> {
   readonly data?: D;
 }
 
-/** How a rank ended. */
+/** The outcome of a rank. */
 export interface RankEnd<R> {
-  /** What its function returned; absent if it threw or its process died. */
+  /** The result of its function; absent if it threw or its process died. */
   readonly value?: R;
   /** `Name: message` of what it threw. */
   readonly error?: string;
-  /** What it said, and what was reported to it. */
+  /** The output of its process, and the lines that were reported to it. */
   readonly said: readonly string[];
   /** Exit code of its process; null after a signal. */
   readonly code?: number | null;
 }
 
-/** What a rank is told: where its function is, and where its worlds are. */
+/** The message to a rank: the place of its function, and the meeting points of its worlds. */
 export interface RankOrder {
   readonly run: ModulePlace;
   readonly prepare: ModulePlace | undefined;
@@ -197,7 +197,7 @@ export async function world<D, R>(
   return ends.map((text): RankEnd<R> => JSON.parse(String(text)));
 }
 
-/** What each rank returned; fails with what was thrown if any did not. */
+/** The results of all ranks; fails with the error of a rank that has none. */
 export function valuesOf<R>(ends: readonly RankEnd<R>[]): readonly R[] {
   return ends.map(({ value, error }, rank) => {
     if (error !== undefined || value === undefined) assert.fail(`rank ${rank}: ${error ?? "returned nothing"}`);
@@ -205,7 +205,7 @@ export function valuesOf<R>(ends: readonly RankEnd<R>[]): readonly R[] {
   });
 }
 
-/** What each rank threw; fails if any did not. */
+/** The errors of all ranks; fails if a rank has none. */
 export function errorsOf(ends: readonly RankEnd<unknown>[]): readonly string[] {
   return ends.map(({ value, error }, rank) => error ?? assert.fail(`rank ${rank} returned ${JSON.stringify(value)}`));
 }

@@ -1,6 +1,6 @@
 /** A process that is a rank of `world()`. @module */
 import process from "node:process";
-import type { HostsPlace } from "../../src/comm/data/nccl.ts";
+import type { HostsPlace } from "../../src/comm/hosts/join.ts";
 import type { ShmOptions } from "../../src/comm/data/shm.ts";
 import { type Backend, openProcessGroup } from "../../src/comm/registry.ts";
 import { openTwin, twinReports } from "../native/cuda/build.ts";
@@ -8,7 +8,7 @@ import { openCommDevice, openCudaCommDevice } from "./comm_device.ts";
 import type { RankOrder } from "./world.ts";
 import { runRank } from "./world_rank.ts";
 
-/** What `startWorld()` tells a process. */
+/** The message of `startWorld()` to a process. */
 interface ProcessOrder extends Omit<RankOrder, "planes"> {
   readonly over: Backend;
   readonly planes: ShmOptions & { readonly ranksPerHost?: number };
@@ -16,9 +16,10 @@ interface ProcessOrder extends Omit<RankOrder, "planes"> {
   readonly port: number;
 }
 
-const { over, planes, port, ...order }: ProcessOrder = JSON.parse(process.argv[2] ?? "{}");
-const { ranksPerHost: localWorldSize } = planes;
-/** Where ranks meet for the world of that number, if they are to be of several hosts. */
+const { over, planes: { ranksPerHost: localWorldSize, ...planes }, port, ...order }: ProcessOrder = JSON.parse(
+  process.argv[2] ?? "{}",
+);
+/** The meeting point of the ranks for the world of that number, if they are to be of several hosts. */
 const hostsOf = (index: number): HostsPlace | undefined =>
   localWorldSize === undefined
     ? undefined

@@ -7,7 +7,7 @@ import type { ProcessGroup } from "../../src/comm/process_group.ts";
 import type { CommDevice } from "./comm_device.ts";
 import type { ModulePlace, RankEnd, RankFunction, RankOrder } from "./world.ts";
 
-/** Where a rank runs. */
+/** The process or Worker of a rank. */
 export interface RankPlace {
   readonly rank: number;
   readonly size: number;
@@ -19,7 +19,7 @@ export interface RankPlace {
   joined(): Promise<void>;
 }
 
-/** Does what a rank is told. */
+/** Calls the function that the message to the rank names. */
 export async function runRank(order: RankOrder, place: RankPlace): Promise<Omit<RankEnd<unknown>, "said">> {
   const { rank, size, say } = place;
   let [device, group]: [CommDevice?, ProcessGroup?] = [];

@@ -6,7 +6,7 @@ import { serveRanks } from "./rank_pool.ts";
 import type { RankOrder } from "./world.ts";
 import { runRank } from "./world_rank.ts";
 
-/** What all Workers are given. */
+/** The data that all Workers receive. */
 interface Orders {
   readonly over: Backend;
   readonly orders: readonly RankOrder[];

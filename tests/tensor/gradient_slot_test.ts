@@ -1,5 +1,5 @@
 /**
- * Where a leaf's gradient grows: in its place from the first contribution on, pass by pass, whatever others see.
+ * The memory of a leaf's gradient: in its place from the first contribution on, pass by pass, whatever other holders see.
  *
  * @module
  */
@@ -18,15 +18,15 @@ import { disposeLeaf, leaf } from "../support/gradcheck.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 32 * 2 ** 20 });
 
-/** A leaf whose gradient is written to one buffer, and how often its place was asked for. */
-function placed(values: readonly number[]): { readonly x: Parameter; readonly home: Tensor; asked: number } {
+/** A leaf whose gradient is written to one buffer, and the number of times that its place was asked for. */
+function placed(values: readonly number[]): { readonly x: Parameter; readonly memory: Tensor; asked: number } {
   const x = leaf(device, { shape: [values.length], data: values });
-  const home = full(device, [values.length + 4], NaN).persist();
-  const result = { x, home, asked: 0 };
+  const memory = full(device, [values.length + 4], NaN).persist();
+  const result = { x, memory, asked: 0 };
   const place = (): Tensor => {
     result.asked++;
     using _frame = scope();
-    return home.narrow(0, 2, values.length).alias();
+    return memory.narrow(0, 2, values.length).alias();
   };
   const sink = new GradientSlot({ place });
   const gradient = (): Tensor | undefined => sink.gradient();
@@ -37,24 +37,24 @@ function placed(values: readonly number[]): { readonly x: Parameter; readonly ho
 
 test("GradientSlot: the first contribution is written to its place, later ones are added there", () => {
   using _frame = scope();
-  const { x, home } = placed([1, 2]);
+  const { x, memory } = placed([1, 2]);
   x.neg().neg().sum().backward(); // through out()
-  assert.equal(x.grad?.ptr, home.ptr + 8);
+  assert.equal(x.grad?.ptr, memory.ptr + 8);
   x.sum().backward(); // through give()
   x.mul(x).sum().backward();
   x.neg().neg().sum().backward(); // through out() again
-  assert.deepEqual([...home.toArray()], [NaN, NaN, 5, 7, NaN, NaN]);
+  assert.deepEqual([...memory.toArray()], [NaN, NaN, 5, 7, NaN, NaN]);
   x.zeroGrad();
   assert.equal(x.grad, undefined);
   x.mul(3).sum().backward();
-  assert.deepEqual([...home.toArray()], [NaN, NaN, 3, 3, NaN, NaN]);
+  assert.deepEqual([...memory.toArray()], [NaN, NaN, 3, 3, NaN, NaN]);
   disposeLeaf(x);
-  home.dispose();
+  memory.dispose();
 });
 
 test("GradientSlot: an op that has one parameter as several inputs does not write both gradients to its place", () => {
   using _frame = scope();
-  const { x, home } = placed([1, 2]);
+  const { x, memory } = placed([1, 2]);
   const op: ComputeOp<undefined> = {
     name: "3a + 5b",
     infer: ([a]) => a === undefined ? [] : [{ shape: a.shape, dtype: a.dtype }],
@@ -68,9 +68,9 @@ test("GradientSlot: an op that has one parameter as several inputs does not writ
   };
   applyOne(op, [x, x], undefined).sum().backward();
   assert.deepEqual([...x.grad?.toArray() ?? []], [8, 8]);
-  assert.equal(x.grad?.ptr, home.ptr + 8);
+  assert.equal(x.grad?.ptr, memory.ptr + 8);
   disposeLeaf(x);
-  home.dispose();
+  memory.dispose();
 });
 
 test("GradientSlot: a pass is summed on its own before it joins earlier passes", () => {

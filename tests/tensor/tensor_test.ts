@@ -195,7 +195,7 @@ test("Parameter has no memory until it is given some, and says so", () => {
   assert.equal(inUse(), before);
 });
 
-test("Parameter.trainable decides whether gradients come, and keeps the one there is", () => {
+test("Parameter.requiresGrad decides if gradients come, and keeps a present gradient", () => {
   using _frame = scope();
   const x = leaf(device, random([2], 1));
   x.sum().backward();

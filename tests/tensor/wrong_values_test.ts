@@ -1,5 +1,5 @@
 /**
- * What code without types gives in the place of a tensor, a number or a list: each is refused in one sentence, by value. And dims
+ * Wrong values that code without types passes for a tensor, a number or a list: each is refused in one sentence, by value. And dims
  * of tensors that have none, as PyTorch takes them.
  *
  * @module

@@ -1,4 +1,4 @@
-/** What ranks of `axes_test.ts` do. @module */
+/** The ranks' code of `axes_test.ts`. @module */
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import type { DeviceMesh, MeshShape } from "../../src/comm/mesh.ts";
 import { clipGradNorm } from "../../src/optim/clip.ts";
@@ -20,7 +20,7 @@ export interface AxesOrders {
   readonly text: string;
 }
 
-/** What a rank found. */
+/** The results of a rank. */
 export interface AxesReport {
   readonly data: readonly number[];
   readonly samples: { readonly rank: number; readonly size: number };
@@ -57,7 +57,7 @@ export async function trainOnText({ device, group }: WorldRank, orders: AxesOrde
   return { data: run.data.worldRanks, samples: run.samples, tokens, losses, norms, evaluated: [loss, count], weights };
 }
 
-/** What is said of gradients that are added over other ranks than the loss. */
+/** The error of gradients that are summed over other ranks than the loss. */
 export async function shardOver({ device, group }: WorldRank, over: string): Promise<readonly string[]> {
   const run = new Run({ device, group, axes: { replicate: 2, shard: 1, tensor: 2 }, print: () => undefined });
   const meshes: Readonly<Record<string, () => DeviceMesh | Run["group"]>> = {
@@ -74,7 +74,7 @@ export async function shardOver({ device, group }: WorldRank, over: string): Pro
   return [messageOf(() => run.backward(model, { microBatches: [microBatch] }))];
 }
 
-/** What is said of axes that divide positions. */
+/** The error of axes that divide positions. */
 export async function readPositions({ device, group }: WorldRank, text: string): Promise<string> {
   const run = new Run({ device, group, axes: { shard: 1, context: 2 }, print: () => undefined });
   const model = await openModel(run, { ...SIZES, vocab_size: 257 }, { seed: 3 });

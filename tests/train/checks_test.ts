@@ -1,4 +1,4 @@
-/** What is refused before a run begins. @module */
+/** Settings that are refused before a run begins. @module */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { openDevice } from "../../src/device/registry.ts";
 import { ArgumentError, ConfigError, FileError } from "../../src/errors.ts";
 import { mostThreads } from "../../src/runtime/processes.ts";
-import { requireCache, requireThreads } from "../../src/train/checks.ts";
+import { requireCache, requireThreads, requireTracker } from "../../src/train/checks.ts";
 
 test("requireThreads() refuses more threads than the cores can keep busy", async () => {
   const most = mostThreads();
@@ -22,6 +22,15 @@ test("requireThreads() refuses more threads than the cores can keep busy", async
     open,
     (error) => error instanceof ArgumentError && /Cannot run \d+ threads on/.test(error.message),
   );
+});
+
+test("requireTracker() refuses a name for trackers where there are none", () => {
+  requireTracker({ reportTo: [] });
+  requireTracker({ reportTo: ["tensorboard"], runName: "a" });
+  assert.throws(() => requireTracker({ reportTo: [], runName: "a" }), {
+    name: "ConfigError",
+    message: /runName: expected reportTo with it, got 'a' alone/,
+  });
 });
 
 test("requireCache() names --cache where tokenized text cannot be kept", () => {

@@ -1,4 +1,4 @@
-/** What can be set, and what is said about wrong values. @module */
+/** The settings, and the errors of wrong values. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { configHelp, resolveConfig } from "../../src/config/resolve.ts";
@@ -15,6 +15,7 @@ const keys = [
   ...["model", "broadcast-from-rank0"],
   ...["adapter", "lora-r", "lora-alpha", "lora-dropout", "lora-target-modules", "lora-exclude-modules"],
   ...["lora-modules-to-save", "use-rslora", "frozen-dtype"],
+  ...["load-in-4bit", "load-in-8bit", "bnb-4bit-quant-type", "bnb-4bit-use-double-quant"],
   ...[
     "strategy",
     "fsdp-plan",
@@ -26,11 +27,17 @@ const keys = [
     "offload-states",
   ],
   ...["activation-checkpointing", "activation-checkpointing-every", "gradient-checkpointing"],
-  ...["precision", "cpu-math", "threads", "cuda-graphs", "attention", "accelerate-config", "fsdp", "fsdp-config"],
+  ...["precision", "cpu-math", "threads", "cuda-graphs", "attention"],
+  ...["tp-size", "tp-plan", "fsdp-size", "dp-replicate-size", "cp-size", "ep-size", "pp-size"],
+  ...["accelerate-config", "fsdp", "fsdp-config", "distributed-config"],
   ...["device", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
+  ...["optimizer", "momentum", "adjust-lr", "decay-on", "learning-rate-factors", "min-lr-rate"],
+  ...["schedule-cycles", "schedule-power", "decay-steps"],
+  ...["eval-every", "eval-strategy", "load-best-model-at-end", "metric-for-best-model", "greater-is-better"],
+  ...["early-stopping-patience", "early-stopping-threshold"],
   ...[
     "out",
     "resume",
@@ -40,7 +47,6 @@ const keys = [
     "keep-last",
     "async-save",
     "state-dict-type",
-    "eval-every",
     "log-every",
     "report-to",
     "run-name",
@@ -56,7 +62,20 @@ test("configHelp() lists every key of a training run, each with a description", 
   assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--(?:\[no-\])?([\w-]+)/gm)].map((match) => match[1]), keys);
   assert.deepEqual(
     [...help.matchAll(/^(\w+):$/gm)].map((match) => match[1]),
-    ["data", "model", "adapter", "parallelism", "accelerate", "host", "training", "output", "general"],
+    [
+      "data",
+      "model",
+      "adapter",
+      "parallelism",
+      "axes",
+      "accelerate",
+      "host",
+      "training",
+      "optimizer",
+      "evaluation",
+      "output",
+      "general",
+    ],
   );
   for (const line of help.split("\n")) assert.ok(line.length <= 100, line);
   for (const { schema } of TRAIN_SECTIONS) {
@@ -74,6 +93,10 @@ test("resolveConfig() of no flags trains the default model", async () => {
 });
 
 const wrong: readonly (readonly [readonly string[], RegExp])[] = [
+  [["--optimizer", "adam"], /--optimizer: expected .*adamw8bit.*lion_32bit/],
+  [["--min-lr-rate", "2"], /--min-lr-rate/],
+  [["--optim", "lion"], /--optimizer/],
+  [["--lr-scheduler-type", "linear"], /--schedule/],
   [["--steps", "0"], /--steps: expected .*got 0/],
   [["--steps", "1.5"], /--steps: expected .*got 1\.5/],
   [["--lora-r", "0"], /--lora-r: expected .*got 0/],

@@ -1,7 +1,7 @@
 /** Training runs from the command line on doubles of NVIDIA's cards, one for each rank. @module */
 import assert from "node:assert/strict";
 import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, run } from "./runs.ts";
 
@@ -21,7 +21,7 @@ test(
     assert.equal(stopped.code, 0, stopped.stdout + stopped.stderr);
     assert.match(stopped.stderr, /FSDP over 2 ranks \(nccl\)/);
     assert.match(stopped.stderr, /On cuda:0, CUDA kernels by NVRTC/);
-    // What was saved lies elsewhere from then on.
+    // From then on the saved checkpoint lies elsewhere.
     const resumed = await run([...cuda, "--resume", "auto", "--cpu-offload"], { env });
     assert.equal(resumed.code, 0, resumed.stdout + resumed.stderr);
     assert.match(resumed.stderr, /Resumed '.*checkpoint-2' at step 2/);
@@ -37,7 +37,7 @@ test(
   },
 );
 
-test("attention by cuDNN trains by graphs, and rank 0 says once what cuDNN does not get", TIMEOUT, async () => {
+longTest("attention by cuDNN trains by graphs, and rank 0 says once what cuDNN does not get", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { variables } = await buildCudaTwin();
   const env = { ...variables, TWIN_CARDS: "2" };
@@ -59,7 +59,7 @@ test("attention by cuDNN trains by graphs, and rank 0 says once what cuDNN does 
   }
 });
 
-test("a run that goes on with another attention says which it was, and how it is as before", TIMEOUT, async () => {
+longTest("a run that goes on with another attention says which it was, and how it is as before", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const env = { ...(await buildCudaTwin()).variables, TWIN_CARDS: "1" };
   const flags = flagsIn(folder, ...SMALL, "--device", "cuda", "--precision", "bfloat16", "--resume", "auto");
@@ -90,7 +90,7 @@ test("fewer cards than ranks are one clear error", TIMEOUT, async () => {
   );
 });
 
-test("memory of the host that cannot be pinned is one clear error", TIMEOUT, async () => {
+longTest("memory of the host that cannot be pinned is one clear error", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { variables } = await buildCudaTwin();
   const env = { ...variables, TWIN_CARDS: "1", TWIN_UNPINNABLE: "1" };

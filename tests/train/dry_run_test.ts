@@ -34,7 +34,7 @@ const hfConfig = {
 const ids = new Int32Array(16);
 const microBatch = { inputIds: ids, labels: ids, batch: 1, seq: 16 };
 
-/** What is tried. */
+/** The settings that are tried. */
 interface Policy extends Omit<FullyShardOptions, "mesh"> {
   readonly strategy?: "fsdp" | "ddp";
   readonly microBatches?: number;

@@ -1,4 +1,4 @@
-/** What ranks of `evaluate_test.ts` do. @module */
+/** The ranks' code of `evaluate_test.ts`. @module */
 import type { Batch } from "../../src/data/micro_batch.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import { evaluate, type Evaluation } from "../../src/train/evaluate.ts";
@@ -8,7 +8,7 @@ import { textData } from "../../src/train/text_data.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 import { microBatch, type Mode, parallelize, SIZES } from "./loop_ranks.ts";
 
-/** What a rank is to evaluate: the batches of each rank, as seed and ignored labels of their micro-batches; or a file. */
+/** The data that a rank evaluates: the batches of each rank, as seed and ignored labels of their micro-batches; or a file. */
 export interface EvaluateOrders {
   readonly mode: Mode;
   readonly batches?: readonly (readonly (readonly (readonly [seed: number, ignored: number])[])[])[];
@@ -17,7 +17,7 @@ export interface EvaluateOrders {
   readonly broken?: number;
 }
 
-/** What a rank found. */
+/** The results of a rank. */
 export interface EvaluateReport {
   readonly first: Evaluation;
   readonly second: Evaluation;

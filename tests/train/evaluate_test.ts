@@ -4,7 +4,13 @@ import { describe } from "node:test";
 import { openText } from "../../src/data/documents.ts";
 import { packInMemory } from "../../src/data/packing.ts";
 import { BYTE_TOKENIZER } from "../../src/data/tokenizer.ts";
-import { evaluate } from "../../src/train/evaluate.ts";
+import { ZOO, zooModels } from "../../scripts/zoo/families.ts";
+import { noGrad } from "../../src/autograd/mode.ts";
+import type { MicroBatch } from "../../src/data/micro_batch.ts";
+import { int32 } from "../../src/dtype.ts";
+import { tensor } from "../../src/tensor/create.ts";
+import { scope } from "../../src/tensor/scope.ts";
+import { evaluate, type Evaluation } from "../../src/train/evaluate.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { launch } from "../../src/train/run.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -17,6 +23,21 @@ const CPU = { cpuMath: "wasm", memoryBytes: 2 ** 26 } as const;
 
 function close(actual: number, expected: number, what: string): void {
   assert.ok(Math.abs(actual - expected) <= 1e-5 * Math.abs(expected), `${what}: ${actual} is not ${expected}`);
+}
+
+/** A row of tokens, of which the first two have no label. */
+function rowOf(length: number, vocab: number): MicroBatch {
+  const inputIds = Int32Array.from({ length }, (_, i) => 1 + (length * 7 + i * i * 3) % (vocab - 1));
+  return { inputIds, labels: inputIds.map((id, i) => i < 2 ? -100 : (id * 5 + i) % vocab), batch: 1, seq: length };
+}
+
+/** Rows padded to the longest of them. */
+function joined(rows: readonly MicroBatch[]): MicroBatch {
+  const seq = Math.max(...rows.map((row) => row.seq));
+  const wide = (of: "inputIds" | "labels", filled: number): Int32Array =>
+    Int32Array.from(rows.flatMap((row) => [...row[of], ...Array.from({ length: seq - row.seq }, () => filled)]));
+  const lengths = Int32Array.from(rows, (row) => row.seq);
+  return { inputIds: wide("inputIds", 0), labels: wide("labels", -100), batch: rows.length, seq, lengths };
 }
 
 async function reportsOf(size: number, data: EvaluateOrders): Promise<readonly EvaluateReport[]> {
@@ -42,7 +63,8 @@ describe("evaluate()", () => {
         assert.deepEqual(reports[1]?.first, reports[0]?.first, "ranks differ");
         for (const { first, second, gradients: [before, after], inUse } of [whole, ...reports]) {
           assert.equal(first.tokens, tokens);
-          close(first.loss, whole.first.loss, `loss of ${mode}`);
+          assert.equal(first.loss, whole.first.loss, `loss of ${mode}`);
+          assert.deepEqual(first, whole.first);
           assert.deepEqual(second, first);
           assert.deepEqual(after, before);
           assert.ok(before?.some((norm) => norm > 0));
@@ -52,13 +74,52 @@ describe("evaluate()", () => {
     });
   }
 
-  it("is what the model's loss says", async () => {
+  for (const family of ZOO) {
+    it(`gives ${family} the same bits however its rows lie in micro-batches`, async () => {
+      const [{ hfConfig } = assert.fail()] = zooModels(family);
+      await using run = await launch(CPU);
+      const model = await openModel(run, hfConfig, { seed: 3 });
+      await model.load();
+      const rows = [5, 9, 3, 16, 1, 7, 2, 12].map((length) => rowOf(length, model.vocabSize));
+      const of = async (groups: readonly (readonly MicroBatch[])[]): Promise<Evaluation> =>
+        await evaluate(run, model, groups.map((group) => ({ microBatches: [joined(group)] })));
+      const alone = await of(rows.map((row) => [row]));
+      assert.equal(alone.tokens, 55 - 2 * 8 + 1); // the row of one token has no label to lose
+      assert.deepEqual(await of([rows]), alone);
+      assert.deepEqual(await of([rows.slice(0, 3), rows.slice(3, 5), rows.slice(5)]), alone);
+      assert.deepEqual(await of(rows.toReversed().map((row) => [row])), alone);
+    });
+  }
+
+  it("is what the model's loss says, and counts the tokens that it finds likeliest", async () => {
     await using run = await launch(CPU);
     const model = await openModel(run, SIZES, { seed: 3 });
     await model.load();
     const { loss } = await evaluate(run, model, [{ microBatches: [microBatch(1, 2)] }]);
     const [whole] = await reportsOf(1, { mode: "plain", batches: [[[[1, 2]]]] });
     assert.equal(loss, whole?.first.loss);
+    using _frame = scope();
+    const rows = [microBatch(1, 2), microBatch(2, 0), microBatch(5, 1)];
+    let [sum, tokens, correct] = [0, 0, 0];
+    for (const { labels, inputIds, seq } of rows) {
+      const ids = tensor(run.device, inputIds, { shape: [1, seq], dtype: int32 });
+      const given = tensor(run.device, labels, { shape: [1, seq], dtype: int32 });
+      sum += noGrad(() => model.call({ inputIds: ids, labels: given })).loss?.item() ?? NaN;
+      const likeliest = noGrad(() => model.call({ inputIds: ids })).logits?.argmax().toArray() ?? [];
+      for (const [place, label] of labels.entries()) {
+        if (label < 0) continue;
+        tokens++;
+        if (likeliest[place] === label) correct++;
+      }
+    }
+    const all = await evaluate(run, model, rows.map((row) => ({ microBatches: [row] })));
+    close(all.loss, sum / tokens, "loss");
+    assert.deepEqual([all.tokens, all.correct, all.accuracy], [tokens, correct, correct / tokens]);
+    // Labels that the model finds likeliest are all counted.
+    const [{ inputIds, seq, batch } = assert.fail()] = rows;
+    const ids = tensor(run.device, inputIds, { shape: [1, seq], dtype: int32 });
+    const labels = Int32Array.from(noGrad(() => model.call({ inputIds: ids })).logits?.argmax().toArray() ?? []);
+    assert.equal((await evaluate(run, model, [{ microBatches: [{ inputIds, labels, seq, batch }] }])).accuracy, 1);
   });
 
   it("reads all of a text once, whatever the number of ranks", async () => {
@@ -66,7 +127,7 @@ describe("evaluate()", () => {
     const file = folder.write("a.txt", "Each byte is a token, and the last ones count. ".repeat(11));
     const { length } = await packInMemory(openText([file]), BYTE_TOKENIZER);
     assert.ok((length - 1) % 12 !== 0, "there is a rest");
-    const all = await Promise.all([1, 2, 3].map((size) => reportsOf(size, { mode: "fsdp", file })));
+    const all = await Promise.all([1, 2, 3, 4].map((size) => reportsOf(size, { mode: "fsdp", file })));
     const [[alone] = []] = all;
     assert.equal(alone?.first.tokens, length - 1);
     for (const reports of all) {

@@ -1,4 +1,4 @@
-/** What ranks of `generate_test.ts` do. @module */
+/** The ranks' code of `generate_test.ts`. @module */
 import { noGrad } from "../../src/autograd/mode.ts";
 import { replicate } from "../../src/ddp/replicate.ts";
 import { dtypeFrom, float32, int32 } from "../../src/dtype.ts";
@@ -17,21 +17,24 @@ export const SIZES: Readonly<Record<string, string | number>> = {
   ...{ num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 40, initializer_range: 0.4 },
 };
 
-/** How a model is parallelized and computed. */
+/** The parallelism and the computation of a model. */
 export interface Mode {
   readonly strategy: "plain" | "fsdp" | "ddp";
   readonly precision: "float32" | "bfloat16";
 }
 
-/** What a rank is to generate. */
+/** The prompts of a rank. */
 export interface GenerateOrders extends Mode {
   readonly texts: readonly (GenerateOptions & { readonly prompt: readonly number[] })[];
 }
 
-/** What a rank generated. */
+/** The tokens that a rank generated. */
 export interface GenerateReport {
   readonly texts: readonly (readonly number[])[];
-  /** Most that scores of a text that came in parts are off those of one that came whole, and the largest score. */
+  /**
+   * The largest difference between scores of a text that was given in parts and scores of a text that was given at once, and the
+   * largest score.
+   */
   readonly apart: number;
   readonly largest: number;
   /** Bytes in use before any text, after one, and after all. */
@@ -62,7 +65,7 @@ export function generateAll(rank: WorldRank, orders: GenerateOrders): GenerateRe
   return { texts, ...compareParts(model, [5, 1, 1, 7, 2, 1]), inUse };
 }
 
-/** Scores of two texts at once, given to the model whole and in parts of so many tokens. */
+/** Scores of two texts, given to the model at once and in parts of this many tokens. */
 function compareParts(model: CausalLm, parts: readonly number[]): { apart: number; largest: number } {
   using _frame = scope();
   const seq = parts.reduce((sum, part) => sum + part);

@@ -148,6 +148,13 @@ describe("generate()", () => {
       const message = /eosId must be below 32, the model's number of ids, got (32|-1|1\.5|NaN)$/;
       assert.throws(() => generate(modelOf(), prompt, { maxNewTokens: 1, eosId }), { name: "ArgumentError", message });
     }
+    for (const eosId of ["1", ["1"], null, {}]) {
+      const options = { maxNewTokens: 1, eosId };
+      assert.throws(() => Reflect.apply(generate, undefined, [modelOf(), prompt, options]), {
+        name: "ArgumentError",
+        message: /^eosId must be below 32, the model's number of ids, got /,
+      });
+    }
     const message = /eos_token_id of the model's configuration must be below 32, .* got 32; give eosId, or correct/;
     assert.throws(() => generate(modelOf({ eos_token_id: [1, 32] }), prompt, { maxNewTokens: 1 }), { message });
     const wrong = modelOf({ eos_token_id: "2" });

@@ -1,4 +1,4 @@
-/** What a run with CUDA graphs is refused for before it begins, and which families' steps are captured. @module */
+/** Settings with which a run with CUDA graphs is refused before it begins, and families whose steps are captured. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -6,33 +6,36 @@ import type { DeviceGraphs } from "../../src/device/graphs.ts";
 import { ConfigError } from "../../src/errors.ts";
 import { Trace } from "../../src/runtime/trace.ts";
 import { requireGraphs } from "../../src/train/checks.ts";
-import { estimateStep } from "../../src/train/setup.ts";
+import { estimateStep } from "../../src/train/estimate.ts";
 import { runConfig } from "../fsdp/memory_scenario.ts";
 
 const graphs: DeviceGraphs = {
-  isCapturing: false,
-  refuse: () => {},
   rehearse: (work) => ({ value: work(), bytes: 0 }),
   capture: () => assert.fail("nothing is captured"),
-  afterGraph: () => {},
   setFirstSample: () => {},
 };
-const CARD = { name: "cuda:0", graphs, trace: undefined };
+const CARD = { name: "cuda:0", traits: { graphs, trace: undefined } };
+const traced = { graphs, trace: new Trace() };
+const none = { graphs: undefined, trace: undefined };
 const ASKED = { cudaGraphs: true, cpuOffload: false };
-const [ALONE, BY_NCCL, STAGED] = [{ size: 1, kind: "loopback" }, { size: 2, kind: "nccl" }, { size: 2, kind: "shm" }];
+const [ALONE, BY_NCCL, STAGED] = [
+  { size: 1, kind: "loopback", isEnqueued: false },
+  { size: 2, kind: "nccl", isEnqueued: true },
+  { size: 2, kind: "shm", isEnqueued: false },
+];
 
 test("requireGraphs() refuses by key what a graph cannot hold", () => {
-  requireGraphs({ cudaGraphs: false, cpuOffload: true }, { ...CARD, graphs: undefined }, STAGED);
+  requireGraphs({ cudaGraphs: false, cpuOffload: true }, { ...CARD, traits: none }, STAGED);
   requireGraphs(ASKED, CARD, ALONE);
   requireGraphs(ASKED, CARD, BY_NCCL);
   const refused: readonly (readonly [run: () => void, paths: readonly string[], said: RegExp])[] = [
     [
-      () => requireGraphs(ASKED, { ...CARD, name: "cpu:0", graphs: undefined }, STAGED),
+      () => requireGraphs(ASKED, { name: "cpu:0", traits: none }, STAGED),
       ["cudaGraphs"],
       /expected device cuda with it, got 'cpu:0', which has no graphs/,
     ],
     [
-      () => requireGraphs({ ...ASKED, cpuOffload: true }, { ...CARD, trace: new Trace() }, BY_NCCL),
+      () => requireGraphs({ ...ASKED, cpuOffload: true }, { ...CARD, traits: traced }, BY_NCCL),
       ["trace", "cpuOffload"],
       /cpuOffload: expected false with cudaGraphs, got true: the host updates what is offloaded/,
     ],

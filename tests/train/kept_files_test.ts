@@ -105,9 +105,9 @@ test(
       "1",
       "--async-save",
       "--keep-last",
-      "1",
+      "2",
       "--stop-after",
-      "1",
+      "2",
     );
     succeeds(await run(saved));
     requireKept(folder.file("later/checkpoint-1"), snapshot);
@@ -117,9 +117,10 @@ test(
     fs.cpSync(snapshot, folder.file("kept"), { recursive: true, dereference: true });
     fs.rmSync(snapshot, { recursive: true });
     const from = folder.file("later/checkpoint-1");
-    const resumed = [...saved.slice(0, -2), "--model", from, "--resume", from];
+    const last = folder.file("later/checkpoint-2");
+    const resumed = [...saved.slice(0, -4), "--keep-last", "1", "--model", from, "--resume", last];
     succeeds(await run(resumed, { ranks: 1 }));
-    assert.ok(!fs.existsSync(from));
+    assert.deepEqual([from, last].map((path) => fs.existsSync(path)), [false, true]);
     for (const made of ["model", "checkpoint-3"]) requireKept(folder.file(`later/${made}`), folder.file("kept"));
 
     for (const [command, made] of [[["merge"], "merged"], [["reshard", "--nproc", "3"], "cut"]] as const) {

@@ -1,4 +1,4 @@
-/** What ranks of `loop_test.ts` do. @module */
+/** The ranks' code of `loop_test.ts`. @module */
 import type { Batch, MicroBatch } from "../../src/data/micro_batch.ts";
 import { replicate } from "../../src/ddp/replicate.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
@@ -18,7 +18,7 @@ export const SIZES: Readonly<Record<string, string | number>> = {
   ...{ num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 12, initializer_range: 0.2 },
 };
 
-/** How a model is parallelized. */
+/** The parallelism of a model. */
 export type Mode = "plain" | "fsdp" | "ddp";
 
 /** Parallelizes a model. */
@@ -35,14 +35,14 @@ export function microBatch(seed: number, ignored: number): MicroBatch {
   return { inputIds, labels: inputIds.map((id, i) => i < 6 - ignored ? (id + 5) % 32 : -100), batch: 1, seq: 6 };
 }
 
-/** What a rank is to do: the micro-batches of each rank, as seed and ignored labels, and how often backward is called. */
+/** The data of a rank: the micro-batches of each rank, as seed and ignored labels, and the number of calls of backward. */
 export interface LoopOrders {
   readonly mode: Mode;
   readonly batches: readonly (readonly (readonly [seed: number, ignored: number])[])[];
   readonly passes?: number;
 }
 
-/** What a step gave. */
+/** The results of a step. */
 export interface LoopReport {
   readonly error: string;
   readonly loss: number;

@@ -1,4 +1,4 @@
-/** What `onStep` may ask for. @module */
+/** The actions that `onStep` may ask for. @module */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { test } from "node:test";
@@ -18,6 +18,6 @@ test("onStep stops all ranks with a checkpoint where it gives 'stop' on one", as
     ...flags,
   ]);
   assert.equal(code, 0, stderr);
-  assert.match(stderr, /Stopped after step 3 of 9, as onStep asked for/);
+  assert.match(stderr, /Stopped after step 3 of 9, as a callback asked for/);
   assert.ok(existsSync(`${out}/checkpoint-3/`) && !existsSync(`${out}/model`));
 });

@@ -1,4 +1,4 @@
-/** A run's output folder: one run at a time, whoever is killed. @module */
+/** A run's output folder: one run at a time, also after a run was killed. @module */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import process from "node:process";
@@ -98,7 +98,7 @@ test("--set-aside keeps what other runs left, and goes on where it is told to", 
   const contents = (out: string): readonly string[] =>
     kept.slice(2, 3).map((name) => readFileSync(folder.file(`${out}/${name}`), "utf8"));
   const before = contents("out");
-  // What the run reads until its end is not moved away under it.
+  // Files that the run reads until its end are not moved away meanwhile.
   const own = await run([...flags, "--model", folder.file("out/model")], { ranks: 1 });
   assert.equal(own.code, 2);
   assert.match(

@@ -1,4 +1,4 @@
-/** What ranks of `packed_test.ts` do. @module */
+/** The ranks' code of `packed_test.ts`. @module */
 import type { Packing } from "../../src/data/samples/rows.ts";
 import { SGD } from "../../src/optim/sgd.ts";
 import { evaluate } from "../../src/train/evaluate.ts";
@@ -8,7 +8,7 @@ import { textData } from "../../src/train/text_data.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 import { type Mode, parallelize, SIZES } from "./loop_ranks.ts";
 
-/** What a rank is to train on, and how. */
+/** The data and the settings of a rank's training. */
 export interface PackedOrders {
   readonly mode: Mode;
   readonly file: string;
@@ -18,7 +18,7 @@ export interface PackedOrders {
   readonly steps: number;
 }
 
-/** What a rank found. */
+/** The results of a rank. */
 export interface PackedReport {
   /** Of each step. */
   readonly losses: readonly number[];

@@ -1,4 +1,4 @@
-/** What each key of Accelerate's and Transformers' configurations does to a step: its memory, collectives and files. @module */
+/** The effect of each key of Accelerate's and Transformers' configurations on a step: its memory, collectives and files. @module */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { describe } from "node:test";
@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { resolveConfig } from "../../src/config/resolve.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { foreignPresets } from "../../src/train/presets.ts";
-import { estimateStep, type StepEstimate } from "../../src/train/setup.ts";
+import { estimateStep, type StepEstimate } from "../../src/train/estimate.ts";
 import { SIZES } from "../plans/plan_ranks.ts";
 import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -16,7 +16,7 @@ const TIMEOUT = { timeout: 120_000 };
 const fixture = (name: string): string => fileURLToPath(new URL(`../accelerate/fixtures/${name}`, import.meta.url));
 const ranks = { worldSize: 4, localWorldSize: 2, cpuMath: "wasm" } as const;
 
-/** What a step takes with an `fsdp_config`, or with flags. */
+/** The memory and collectives of a step with an `fsdp_config`, or with flags. */
 async function stepWith(fsdpConfig: Readonly<Record<string, unknown>>, ...argv: string[]): Promise<StepEstimate> {
   const presets = foreignPresets({ fsdp: true, fsdpConfig }, []);
   const config = await resolveConfig(TRAIN_SECTIONS, { argv: ["--sequence-length", "16", ...argv], presets });

@@ -178,7 +178,7 @@ test("a run does not resume with another seed, sequence length or text", TIMEOUT
   );
   assert.equal(metricLines(folder).length, 2, "the metrics of the run before are as they were");
 
-  // What the message says to do.
+  // The action that the message advises.
   const tokenizer = fileURLToPath(new URL("../../examples/data/tokenizer.json", import.meta.url));
   const from = ["--model", folder.file("out/checkpoint-2"), "--tokenizer", tokenizer, "--learning-rate", "0"];
   succeeds(await run([...flagsIn(folder, "--steps", "1"), ...from, "--data", other, "--out", folder.file("other")]));

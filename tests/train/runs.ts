@@ -14,7 +14,7 @@ import type { TemporaryDirectory } from "../support/temporary.ts";
 const pathOf = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
 const script = pathOf("scripts/tiny.ts");
 
-/** How a process ended. */
+/** The outcome of a process. */
 export interface Ended {
   /** Exit code; null after a signal. */
   readonly code: number | null;
@@ -33,7 +33,7 @@ export interface Running {
   readonly ended: Promise<Ended>;
 }
 
-/** How a process is started. */
+/** The options with which a process is started. */
 export interface Start {
   readonly env?: Readonly<Record<string, string>>;
   readonly runtime?: "bun" | "deno";
@@ -41,7 +41,7 @@ export interface Start {
   readonly ranks?: number;
   /** Gives ranks under Deno all permissions: for scripts that do more than a rank does. */
   readonly allowAll?: boolean;
-  /** What ranks under Deno are given instead of the launcher's choice. */
+  /** Permissions of ranks under Deno in place of the launcher's choice. */
   readonly denoArgs?: string;
   /** More flags of the launcher. */
   readonly flags?: readonly string[];
@@ -64,7 +64,7 @@ const launchNames = [
 
 let flightDirectory: string | undefined;
 
-/** Where runs that fail leave their last calls; gone with this process. */
+/** Folder of the last calls of runs that fail; removed at the end of this process. */
 function flights(): string {
   if (flightDirectory !== undefined) return flightDirectory;
   const made = mkdtempSync(`${tmpdir()}/fullyshard-flights-`);
@@ -174,7 +174,7 @@ export function metricLines(folder: TemporaryDirectory, out = "out"): string[] {
   return readFileSync(folder.file(`${out}/metrics.jsonl`), "utf8").split("\n").filter((line) => line !== "");
 }
 
-/** What must be the same in a resumed run: the parts of a line that do not depend on the machine, as they are written. */
+/** The parts of a line that must be equal in a resumed run: those that do not depend on the machine, as written. */
 export function essence(line: string): string {
   return line.replace(/,"tokens_per_second".*/, "");
 }

@@ -313,7 +313,7 @@ test(
     );
     assert.match(stdout, /Sample:/);
 
-    // What it has made is not replaced by a resume that finds no checkpoint.
+    // A resume that finds no checkpoint does not replace the output of the earlier run.
     const again = await run([...flags, "--resume", "auto"], { ranks: 1 });
     assert.equal(again.code, 2, again.stderr);
     assert.match(again.stderr, /out: expected a folder without another run's output/);

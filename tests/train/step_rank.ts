@@ -18,14 +18,14 @@ import { writeParameters } from "../../src/tensor/write.ts";
 import { ownedValues } from "../support/owned.ts";
 import { type StepContext, trainStep } from "../../src/train/step.ts";
 
-/** What a rank is to do. */
+/** The steps of a rank. */
 export interface Orders {
   /** By rank, micro-batch and sample: token ids, and the labels that count. */
   readonly batches: readonly (readonly (readonly Sample[])[])[];
   readonly steps: number;
   /** The parameter whose first element becomes NaN, on the rank that owns it. */
   readonly poison?: string;
-  /** What it becomes. @default NaN */
+  /** The value that it becomes. @default NaN */
   readonly poisonValue?: number;
   /** Computes in float16 with a loss scale that begins with this. */
   readonly initScale?: number;
@@ -37,7 +37,7 @@ export interface Sample {
   readonly labels: readonly number[];
 }
 
-/** What a rank tells. */
+/** The report of a rank. */
 export interface Told {
   readonly losses: readonly number[];
   readonly gradNorms: readonly number[];

@@ -128,7 +128,7 @@ const SMALL = {
   ...{ num_attention_heads: 2, max_position_embeddings: 12, rms_norm_eps: 1e-6, initializer_range: 0.2 },
 };
 
-/** Takes memory until no more than so many bytes are free. */
+/** Allocates memory until at most this many bytes are free. */
 function takeAllBut(room: number, allocator: Allocator): DevicePtr[] {
   const pieces: DevicePtr[] = [];
   for (let size = 2 ** 23; size >= 256;) {

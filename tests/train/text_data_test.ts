@@ -4,6 +4,9 @@ import { readdirSync } from "node:fs";
 import process from "node:process";
 import { test as ownTest } from "node:test";
 import { fileURLToPath } from "node:url";
+import { openModel, type TextData, textData, type TextDataOptions } from "../../mod.ts";
+import { openProcessGroup } from "../../doors/comm.ts";
+import { openDevice } from "../../doors/device.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
@@ -32,6 +35,47 @@ ownTest("textData() gives ranks of hosts with equal copies one text", async () =
   for (const cache of new Set(caches)) {
     assert.equal(readdirSync(cache).filter((name) => name.startsWith("tokens-")).length, 1);
   }
+});
+
+ownTest("textData() refuses what text and chats have no use for, by its key", async () => {
+  using folder = temporaryDirectory();
+  const text = folder.write("text.txt", "some words of plain text. ".repeat(20));
+  const chat = folder.write("chat.jsonl", `${JSON.stringify({ prompt: "1 + 1 =", completion: " 2" })}\n`.repeat(4));
+  const device = await openDevice("cpu", { memoryBytes: 2 ** 24 });
+  const group = await openProcessGroup({ device });
+  const sizes = {
+    vocab_size: 257,
+    hidden_size: 32,
+    intermediate_size: 48,
+    num_hidden_layers: 1,
+    num_attention_heads: 4,
+  };
+  const model = await openModel({ device, group }, { model_type: "llama", ...sizes });
+  const open = (file: string, more: Partial<TextDataOptions>): Promise<TextData> =>
+    textData({ group }, model, file, { sequenceLength: 16, batch: 1, ...more });
+  const refused = async (file: string, more: Partial<TextDataOptions>, message: RegExp): Promise<void> => {
+    await assert.rejects(open(file, more), { name: "ConfigError", message });
+  };
+  await refused(
+    chat,
+    { packing: "wrapped" },
+    /packing: expected 'none', 'bfd' or 'bfd-split' for chats .*got 'wrapped'/,
+  );
+  const missing = folder.file("none.jinja");
+  await refused(
+    chat,
+    { chatTemplate: missing },
+    /chatTemplate: expected a file of Jinja, got '.*', which is not there/,
+  );
+  await refused(
+    chat,
+    { chatTemplate: folder.path },
+    /chatTemplate: expected a file of Jinja, got '.*', which is no file/,
+  );
+  await refused(text, { skipBadRows: true }, /skipBadRows: expected chats, .*got 'true' for text: leave it out/);
+  (await open(chat, {}))[Symbol.dispose]();
+  (await open(text, { packing: "wrapped", skipBadRows: false }))[Symbol.dispose]();
+  device.dispose();
 });
 
 ownTest("textData() refuses hosts with other text or another tokenizer on all ranks, naming a rank", async () => {

@@ -1,4 +1,4 @@
-/** What ranks of `text_data_test.ts` do. @module */
+/** The ranks' code of `text_data_test.ts`. @module */
 import { BYTE_TOKENIZER } from "../../src/data/tokenizer.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { Run } from "../../src/train/run.ts";
@@ -13,7 +13,7 @@ export interface TextOrders {
   readonly caches?: readonly string[];
 }
 
-/** What a rank got. */
+/** The batches of a rank. */
 export interface TextReport {
   readonly error: string;
   readonly dataset: string;

@@ -1,10 +1,10 @@
-/** What is taken to overlap in a step's time, on steps of a few calls. @module */
+/** The work of a step that is taken to overlap, on steps of a few calls. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { CollectiveUse } from "../../src/train/dry_run.ts";
 import { predictTime } from "../../src/train/timeline.ts";
 
-/** A call that takes `received` seconds, when so many operations are done. */
+/** A call that takes `received` seconds, once this many operations are done. */
 function call(
   kind: CollectiveUse["kind"],
   phase: CollectiveUse["phase"],

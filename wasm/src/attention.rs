@@ -7,7 +7,7 @@ use crate::ahead::Nothing;
 use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Widened};
-use crate::math::{exp_of_negative as exp, exps_of_negatives};
+use crate::math::{exp_of_negative as exp, exps_of_negatives, tanh};
 use crate::pack::{pack, pack_left, spread};
 use crate::scratch_areas;
 use crate::simd::{max, sum_lanes, F32s, LANES, SUM_LANES};
@@ -35,6 +35,8 @@ pub struct Shape {
     pub stride_k: usize,
     pub stride_v: usize,
     pub scale: f32,
+    /// Scores `s` become `softcap * tanh(s / softcap)`; 0 leaves them as they are.
+    pub softcap: f32,
     pub causal: bool,
     /// Keys up to its own that a query sees; 0 is all.
     pub window: usize,
@@ -151,6 +153,18 @@ pub fn padded(dim: usize) -> usize {
     dim.next_multiple_of(NR)
 }
 
+/// Replaces `width` scores (whole tiles) `s` by `softcap * tanh(s / softcap)`, and gives `slope` the place and the derivative
+/// of each.
+#[inline(always)]
+pub unsafe fn cap(scores: *mut f32, width: usize, softcap: f32, mut slope: impl FnMut(usize, F32s)) {
+    let (softcap, one) = (F32s::splat(softcap), F32s::splat(1.0));
+    for j in (0..width).step_by(LANES) {
+        let share = tanh(F32s::load(scores.add(j)) / softcap);
+        (softcap * share).store(scores.add(j));
+        slope(j, one - share * share);
+    }
+}
+
 /// Sets scores of keys that a row must not see to minus infinity: the first `passed`, those beyond `visible`, and those
 /// masked out. `row` holds `width` scores, a multiple of `NR`; `mask` is null or holds `visible`.
 #[inline(always)]
@@ -244,6 +258,9 @@ unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
     for i in 0..MR {
         let scores = f.scores.add(i * KEYS);
         let query = b.q0 + row + i;
+        if s.softcap != 0.0 {
+            cap(scores, width, s.softcap, |_, _| ());
+        }
         hide(scores, s.passed(b.batch, query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
         let (old, top) = (f.tops.add(row + i), largest(*f.tops.add(row + i), scores, width));
         // While a row has seen no key, its weights are e^(-inf - 0) = 0; -inf - -inf would be NaN.

@@ -5,7 +5,7 @@
 //! place, block of keys by block of keys; with bf16 a second pass over blocks of queries does, so that `dq` too is
 //! rounded once.
 use crate::ahead::Nothing;
-use crate::attention::{hide, padded, row_dot, Block, Shape, MAX_HEAD_DIM};
+use crate::attention::{cap, hide, padded, row_dot, Block, Shape, MAX_HEAD_DIM};
 use crate::dropout::multiply;
 use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Widened};
@@ -50,6 +50,7 @@ scratch_areas! { Space {
     ds: QUERY_ROWS * KEYS + PADDING,          // gradients of scores, likewise
     left: MR * KEYS * SPREAD,                 // one panel of either
     factors: KEYS,                            // of a row
+    slopes: KEYS,                             // derivatives of capped scores, of a row
     dq: QUERY_ROWS * MAX_HEAD_DIM,            // [QUERY_ROWS, padded]
     dk: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
     dv: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
@@ -188,6 +189,9 @@ unsafe fn probabilities<T: Element>(s: &Shape, w: &Space, b: Block) {
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));
             let query = b.q0 + i;
+            if s.softcap != 0.0 {
+                cap(p, width, s.softcap, |j, slope| slope.store(w.slopes.add(j)));
+            }
             hide(p, s.passed(b.batch, query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
             let (lse, delta) = (F32s::splat(*w.lse.add(i)), F32s::splat(*w.delta.add(i)));
             let scale = F32s::splat(s.scale);
@@ -203,6 +207,9 @@ unsafe fn probabilities<T: Element>(s: &Shape, w: &Space, b: Block) {
                     (probability * (F32s::load(ds.add(j)) - delta) * scale).store(ds.add(j));
                 },
             );
+            if s.softcap != 0.0 {
+                multiply(width, ds, w.slopes);
+            }
             if drops {
                 multiply(width, p, w.factors);
             }

@@ -18,6 +18,7 @@ pub mod ahead;
 pub mod attention;
 pub mod attention_backward;
 pub mod attention_sinks;
+pub mod blocks8;
 pub mod collective;
 pub mod conv;
 pub mod dropout;
@@ -29,6 +30,7 @@ pub mod experts;
 pub mod factors;
 pub mod gated_delta;
 pub mod index;
+pub mod lion;
 pub mod loss;
 pub mod mask;
 pub mod math;
@@ -43,6 +45,7 @@ pub mod past_caches;
 pub mod philox;
 #[cfg(feature = "native")]
 mod pool;
+pub mod quantized;
 pub mod reduce;
 pub mod rope;
 pub mod router;
@@ -240,20 +243,27 @@ export! { space:
     gemm(dtype: u32, out_dtype: u32, trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
         = matmul::batch[space];
+    quantize(format: u32, n: Size, blocks: Size, block_bytes: Size, dst: Address, src: Address)
+        = quantized::quantize[space];
+    dequantize<T>(format: u32, n: Size, blocks: Size, block_bytes: Size, dst: Address, src: Address)
+        = quantized::dequantize[space];
+    gemm_quantized(dtype: u32, out_dtype: u32, format: u32, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32,
+        lda: Size, ldc: Size, blocks: Size, block_bytes: Size, a: Address, b: Address, c: Address)
+        = quantized::product[space];
     attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, value_dim: Size, stride_q: Size,
-        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
+        stride_k: Size, stride_v: Size, scale: f32, softcap: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
         sample: Large, key_mask: Address, starts: Address, o: Address, lse: Address,
         q: Address, k: Address, v: Address)
         = attention::forward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, softcap, causal, window,
                 mask_rows, key_mask, starts, dropout: Dropout { p, key, sample }, space },
             o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
-        value_dim: Size, stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
+        value_dim: Size, stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, softcap: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
         sample: Large, key_mask: Address, starts: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
         = attention_backward::backward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, softcap, causal, window,
                 mask_rows, key_mask, starts, dropout: Dropout { p, key, sample }, space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
@@ -312,8 +322,8 @@ export! { space:
         = embedding::gather[space];
     embedding_backward<T>(n: Size, vocab: Size, cols: Size, padding: i32, dw: Address, dy: Address, ids: Address)
         = embedding::scatter_add[space];
-    cross_entropy<T>(rows: Size, cols: Size, ignore: i32, first_row: Size, losses: Address, dlogits: Address,
-        logits: Address, labels: Address, status: Address) = loss::cross_entropy[space];
+    cross_entropy<T>(rows: Size, cols: Size, ignore: i32, first_row: Size, label_smoothing: f64, z_loss: f64,
+        losses: Address, dlogits: Address, logits: Address, labels: Address, status: Address) = loss::cross_entropy[space];
     swiglu<T>(n: Size, y: Address, gate: Address, up: Address) = swiglu::forward over n;
     swiglu_backward<T>(n: Size, dgate: Address, dup: Address, dy: Address, gate: Address, up: Address)
         = swiglu::backward over n;
@@ -358,6 +368,17 @@ export! { space:
         exp_avg_sq: Address, records: Address, steps: Address, gate: Address) = optimizer::adamw[space];
     sgd(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, momentum_buffer: Address,
         records: Address, steps: Address, gate: Address) = optimizer::sgd[space];
+    lion(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, exp_avg: Address, records: Address,
+        steps: Address, gate: Address) = lion::lion[space];
+    lerp(n: Size, weight: f64, dst: Address, src: Address, factor: Address, gate: Address) = lion::lerp over n;
+    largest_of_blocks(blocks: Size, n: Size, first: Size, block: Size, dst: Address, src: Address)
+        = blocks8::largest over blocks * block;
+    quantize_blocks(n: Size, first: Size, block: Size, blocks: Size, codes: Address, src: Address, largest: Address,
+        map: Address, gate: Address)
+        = blocks8::quantize over n;
+    dequantize_blocks(n: Size, first: Size, block: Size, blocks: Size, dst: Address, codes: Address, largest: Address,
+        map: Address)
+        = blocks8::dequantize over n;
     sum_ranks(dtype: u32, dst_dtype: u32, n: Size, accumulate: Switch, past_caches: Switch, dst: Address, sources: Address,
         count: Size, scale: Address) = collective::sum_ranks over n * count;
     uniform(n: Size, key: Large, offset: Large, low: f32, high: f32, dst: Address) = philox::uniform over n;

@@ -25,6 +25,10 @@ const WORK: usize = 16;
 const LITTLE: usize = 1 << 15;
 /// Rows up to which a transposed `b` is read in place, along its own rows.
 const SKINNY_ROWS: usize = 3;
+/// Columns of a quantized right operand that are unpacked at once.
+const UNPACKED_COLUMNS: usize = 64usize.next_multiple_of(NR);
+/// Elements of a row that is unpacked at once for few rows of the left operand; the room of [`Space::rounded`].
+const UNPACKED_ROW: usize = ROUNDED_ROWS * NC;
 
 /// Words at the start of the scratch area that a product of f32 into f32 packs its operands into.
 pub const PANEL_WORDS: usize = MC * KC * SPREAD + KC * NC;
@@ -33,6 +37,7 @@ scratch_areas! { Space {
     left: MC * KC * SPREAD,       // panels of a block's rows
     right: KC * NC,               // panels of its columns
     rounded: ROUNDED_ROWS * NC,   // sums that are rounded together
+    unpacked: KC * UNPACKED_COLUMNS, // elements of a quantized right operand
 } }
 
 /// One stored matrix: element (i, j) lies at `i * row + j * col`.
@@ -57,6 +62,44 @@ impl<T> Matrix<T> {
     fn lines(&self, i: usize, j: usize, rows: usize, cols: usize) -> Lines {
         let (stride, runs, count) = if self.row == 1 { (self.col, cols, rows) } else { (self.row, rows, cols) };
         Lines::new(self.data.wrapping_add(i * self.row + j * self.col), stride, runs, count)
+    }
+}
+
+/// A right operand, whose elements lie in memory or are unpacked from it.
+pub trait Right: Copy {
+    /// What it is multiplied as.
+    type Stored: Element;
+    /// Its columns lie along its memory.
+    fn is_transposed(self) -> bool;
+    /// The elements of a part as they lie in memory, or at `unpacked`, which has room for them.
+    unsafe fn part(self, i: usize, j: usize, rows: usize, cols: usize, unpacked: *mut f32) -> Matrix<Self::Stored>;
+    /// Columns of which `part` is asked at once.
+    fn together(self, columns: usize) -> usize {
+        columns.min(UNPACKED_COLUMNS)
+    }
+    /// The lines that are fetched before the part is packed.
+    fn lines_ahead(self, _i: usize, _j: usize, _rows: usize, _cols: usize) -> Lines {
+        Lines::new(core::ptr::null::<f32>(), 0, 0, 0)
+    }
+}
+
+impl<T: Element> Right for Matrix<T> {
+    type Stored = T;
+    #[inline(always)]
+    fn is_transposed(self) -> bool {
+        self.row == 1 && self.col != 1
+    }
+    #[inline(always)]
+    unsafe fn part(self, i: usize, j: usize, _rows: usize, _cols: usize, _unpacked: *mut f32) -> Matrix<T> {
+        Matrix { data: self.at(i, j), ..self }
+    }
+    #[inline(always)]
+    fn together(self, columns: usize) -> usize {
+        columns
+    }
+    #[inline(always)]
+    fn lines_ahead(self, i: usize, j: usize, rows: usize, cols: usize) -> Lines {
+        self.lines(i, j, rows, cols)
     }
 }
 
@@ -104,11 +147,11 @@ pub unsafe fn batch(
 
 /// `c = alpha * a @ b + beta * c`.
 /// The matrices may not overlap `c`.
-pub unsafe fn gemm<T: Element, C: Element>(
+pub unsafe fn gemm<R: Right, C: Element>(
     space: Workspace,
     p: Product,
-    a: Matrix<T>,
-    b: Matrix<T>,
+    a: Matrix<R::Stored>,
+    b: R,
     c: *mut C,
     ldc: usize,
 ) {
@@ -119,7 +162,7 @@ pub unsafe fn gemm<T: Element, C: Element>(
         return keep(p, c, ldc);
     }
     if is_skinny(p, b) {
-        return space.split(p.n, p.m * p.k / 4, |part, _| skinny(p, a, b, c, ldc, part));
+        return space.split(p.n, p.m * p.k / 4, |part, own| skinny(p, a, b, c, ldc, part, Space::new(own).rounded));
     }
     let w = Space::new(space);
     for jc in (0..p.n).step_by(NC) {
@@ -142,11 +185,11 @@ pub unsafe fn gemm<T: Element, C: Element>(
 
 /// Rows `i0 .. i0 + rows` and columns `jc .. jc + nc` of the product, into `c` (their first element).
 #[inline(never)]
-unsafe fn block<T: Element>(
+unsafe fn block<T: Element, R: Right<Stored = T>>(
     space: Workspace,
     p: Product,
     a: Matrix<T>,
-    b: Matrix<T>,
+    b: R,
     i0: usize,
     rows: usize,
     jc: usize,
@@ -164,15 +207,20 @@ unsafe fn block<T: Element>(
         let kc = KC.min(p.k - pc);
         let depth = words::<T, T::Factors>(kc);
         let beta = if pc == 0 { beta } else { 1.0 };
-        let pack_columns = |right: *mut f32, panels: Range<usize>| {
-            let (j, end) = (panels.start * NR, nc.min(panels.end * NR));
-            pack::<T, T::Factors, NR>(right.add(j * depth), b.at(pc, jc + j), b.col, b.row, end - j, kc);
+        let pack_columns = |right: *mut f32, panels: Range<usize>, unpacked: *mut f32| {
+            let (begin, end) = (panels.start * NR, nc.min(panels.end * NR));
+            let together = b.together(end - begin).max(NR);
+            for j in (begin..end).step_by(together) {
+                let count = together.min(end - j);
+                let part = b.part(pc, jc + j, kc, count, unpacked);
+                pack::<T, T::Factors, NR>(right.add(j * depth), part.data, part.col, part.row, count, kc);
+            }
         };
         let panels = nc.div_ceil(NR);
         // To pack little is faster than to fetch it from the cache of another thread that has.
         let each_packs = blocks > 1 && blocks == space.threads() && nc * kc <= LITTLE;
         if !each_packs {
-            space.split(panels, NR * kc, |panels, _| pack_columns(right, panels));
+            space.split(panels, NR * kc, |panels, own| pack_columns(right, panels, Space::new(own).unpacked));
         }
         // While a block of rows is multiplied, what is packed next is fetched. Of the left operand that is the next block of rows;
         // behind the last one, the first block of the next steps. Of the right operand it is these columns at the next steps; behind
@@ -188,13 +236,13 @@ unsafe fn block<T: Element>(
         let next_columns = |ic: usize, mc: usize| {
             let (step, column) = if pc + kc < p.k { (pc + kc, jc) } else { (0, jc + nc) };
             let (steps, columns) = (KC.min(p.k - step), NC.min(p.n - column));
-            b.lines(step, column, steps, columns).part(ic, mc, rows)
+            b.lines_ahead(step, column, steps, columns).part(ic, mc, rows)
         };
         space.split(blocks, whole * nc * kc / WORK, |blocks, own| {
-            let Space { left, right: own_right, .. } = Space::new(own);
+            let Space { left, right: own_right, unpacked, .. } = Space::new(own);
             let right = if each_packs { own_right } else { right };
             if each_packs {
-                pack_columns(right, 0..panels);
+                pack_columns(right, 0..panels, unpacked);
             }
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
@@ -263,24 +311,26 @@ unsafe fn keep<C: Element>(p: Product, c: *mut C, ldc: usize) {
 }
 
 /// Few rows against a transposed `b` (a linear layer on one token): packing `b` would cost more than the product.
-fn is_skinny<T>(p: Product, b: Matrix<T>) -> bool {
-    p.m <= SKINNY_ROWS && b.row == 1 && b.col != 1
+fn is_skinny(p: Product, b: impl Right) -> bool {
+    p.m <= SKINNY_ROWS && b.is_transposed() && p.k <= UNPACKED_ROW
 }
 
 /// Dot products along the rows of the stored `b`, four sums a lane group.
 #[inline(never)]
-unsafe fn skinny<T: Element, C: Element>(
+unsafe fn skinny<T: Element, C: Element, R: Right<Stored = T>>(
     p: Product,
     a: Matrix<T>,
-    b: Matrix<T>,
+    b: R,
     c: *mut C,
     ldc: usize,
     columns: Range<usize>,
+    unpacked: *mut f32,
 ) {
     // a row of `a`, widened and gathered, a block at a time would change the order for long rows; they are read in place.
-    for i in 0..p.m {
-        for j in columns.clone() {
-            let sum = dot(p.k, a.at(i, 0), a.col, b.at(0, j));
+    for j in columns {
+        let column = b.part(0, j, p.k, 1, unpacked).data;
+        for i in 0..p.m {
+            let sum = dot(p.k, a.at(i, 0), a.col, column);
             let at = c.add(i * ldc + j);
             let new = p.alpha * sum;
             C::store(at, if p.beta == 0.0 { new } else { p.beta * C::load(at) + new });

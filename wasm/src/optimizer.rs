@@ -19,12 +19,12 @@ pub struct Record {
     pub unused: u32,
     pub learning_rate: f64,
     pub weight_decay: f64,
-    /// AdamW: both betas and eps. SGD: momentum, dampening, and 1 for Nesterov's.
+    /// AdamW: both betas and eps. Lion: both betas. SGD: momentum, dampening, and 1 for Nesterov's.
     pub settings: [f64; 3],
 }
 
 #[inline(always)]
-fn splat(value: f64) -> F32s {
+pub fn splat(value: f64) -> F32s {
     F32s::splat(value as f32)
 }
 
@@ -44,7 +44,7 @@ fn power(base: f64, exponent: u32) -> f64 {
 /// Counts a step of each active record and calls `f(record, step, part)` with its number from 1 and parts of all elements; of none
 /// where the gate is set.
 #[inline(always)]
-unsafe fn each_active(
+pub unsafe fn each_active(
     space: Workspace,
     n: usize,
     num_records: usize,
@@ -73,7 +73,7 @@ unsafe fn each_active(
 /// Calls `f(i, state, count)` for each group of up to a vector of elements of a record that lie in a part of all. The record must lie
 /// within `n` elements and `num_states`: it is memory, so nobody has checked it before.
 #[inline(always)]
-unsafe fn groups(record: Record, part: Range<usize>, n: usize, num_states: usize, f: impl Fn(usize, usize, usize)) {
+pub unsafe fn groups(record: Record, part: Range<usize>, n: usize, num_states: usize, f: impl Fn(usize, usize, usize)) {
     let Record { start, end, state, .. } = record;
     // Before they become addresses, which are narrower in a WASM module.
     assert!(start <= end && end <= n as u64 && state + (end - start) <= num_states as u64);

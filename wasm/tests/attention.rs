@@ -20,6 +20,7 @@ fn shape(seq_q: usize, seq_k: usize, heads: usize, kv_heads: usize, head_dim: us
         stride_k: kv_heads * head_dim,
         stride_v: kv_heads * head_dim,
         scale: 0.4,
+        softcap: 0.0,
         causal,
         window: 0,
         mask_rows: 1,
@@ -42,7 +43,9 @@ fn plain(s: &Shape, q: &[f64], k: &[f64], v: &[f64]) -> Vec<f64> {
                 .iter()
                 .map(|j| {
                     let column = j * s.stride_k + kv * s.head_dim;
-                    ((0..s.head_dim).map(|d| q[row + d] * k[column + d]).sum::<f64>() * s.scale as f64).exp()
+                    let score = (0..s.head_dim).map(|d| q[row + d] * k[column + d]).sum::<f64>() * s.scale as f64;
+                    let cap = s.softcap as f64;
+                    (if cap == 0.0 { score } else { cap * (score / cap).tanh() }).exp()
                 })
                 .collect();
             let total: f64 = weights.iter().sum();
@@ -79,6 +82,8 @@ fn forward_and_backward_agree_with_the_formula() {
         shape(9, 5, 2, 2, 3, false),
         shape(2, 140, 1, 1, 4, false),
         shape(133, 2, 1, 1, 4, false),
+        Shape { softcap: 0.3, ..shape(5, 9, 4, 2, 8, true) },
+        Shape { softcap: 2.0, ..shape(2, 140, 1, 1, 4, false) },
     ];
     for s in shapes {
         let (n, m) = (s.seq_q * s.stride_q, s.seq_k * s.stride_k);

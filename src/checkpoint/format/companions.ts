@@ -87,7 +87,7 @@ export function isTokenizerFile(name: string): boolean {
  * Tells by its name whether a file is left out; see Note [What is kept].
  *
  * @param name the path relative to the model's folder
- * @returns why, empty for what a save writes itself and for hidden files; undefined for a companion
+ * @returns the reason; empty for files that a save writes itself and for hidden files; undefined for a companion
  */
 export function leftOutByName(name: string): string | undefined {
   const parts = name.split("/");
@@ -134,7 +134,7 @@ export function companionsOf(folder: string): FolderCompanions {
  * Names files of a folder that are neither read nor saved again in one line; undefined where there are none.
  *
  * @param used names of the files that are read, which are not among them
- * @param but what follows "Left unused in '<folder>'"
+ * @param but the text after "Left unused in '<folder>'"
  */
 export function describeLeftOut(
   folder: string,

@@ -22,7 +22,7 @@ export function floatWidth(code: string): number {
  * Float32 values of floating-point bytes: exact for `F16`, `BF16` and `F32`, rounded to nearest-even for `F64`.
  *
  * @param bytes the elements, at any alignment
- * @param out where to write them, as long as there are elements; a new array if left out
+ * @param out receives the elements, one for each; a new array if left out
  * @returns `out`
  * @throws {DTypeError} for other dtypes
  * @throws {ArgumentError} if `bytes` is not a whole number of elements, or `out` has another length

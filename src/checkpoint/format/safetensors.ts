@@ -108,7 +108,7 @@ export class SafetensorsFile implements Disposable {
 /**
  * Opens a file, reading and checking its header only.
  *
- * @param open how to open it, where its bytes are to be checked
+ * @param open opens the file, where its bytes are to be checked
  * @throws {FileError} if it cannot be read
  * @throws {CheckpointError} if it is damaged
  */

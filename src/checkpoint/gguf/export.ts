@@ -12,7 +12,7 @@ import { type ModelValues, openModelValues } from "../offline/model_values.ts";
 import type { SavableModel } from "../state_dict/state_dict.ts";
 import { type Encoding, F16, F32 } from "./encodings.ts";
 import { type GgufMetadata, type GgufTensorSpec, uint32, writeGguf } from "./format.ts";
-import type { GgufPlan, PlannedTensor } from "./plan.ts";
+import type { GgufPlan, PlannedTensor, TensorSource } from "./plan.ts";
 
 /** Elements of a transposed matrix that are held at once. */
 const PANEL = 1 << 22;
@@ -93,10 +93,19 @@ function* piecesOf(values: ModelValues, { shape, source }: PlannedTensor): Gener
       yield Float32Array.from(source.values);
       return;
     case "runs":
-      for (const { start, length } of source.runs()) yield* values.read(source.fqn, start, length);
+      yield* runsOf(values, source);
       return;
     case "transposed":
       yield* transposed(values, source.fqn, at(shape, 0, "dim"), numelOf(shape) / at(shape, 0, "dim"));
+  }
+}
+
+function* runsOf(
+  values: ModelValues,
+  { fqn, runs, plus = 0 }: Extract<TensorSource, { readonly kind: "runs" }>,
+): Generator<Float32Array<ArrayBuffer>> {
+  for (const { start, length } of runs()) {
+    for (const piece of values.read(fqn, start, length)) yield plus === 0 ? piece : piece.map((value) => value + plus);
   }
 }
 

@@ -14,8 +14,13 @@ export interface ElementRun {
 
 /** The source of a tensor's values. */
 export type TensorSource =
-  /** Ranges of a parameter's elements, each of full rows, one after the other. */
-  | { readonly kind: "runs"; readonly fqn: string; readonly runs: () => Iterable<ElementRun> }
+  /** Ranges of a parameter's elements, each of full rows, one after the other; `plus` is added to each value, by default 0. */
+  | {
+    readonly kind: "runs";
+    readonly fqn: string;
+    readonly runs: () => Iterable<ElementRun>;
+    readonly plus?: number;
+  }
   /** A parameter of two dims, transposed. */
   | { readonly kind: "transposed"; readonly fqn: string }
   /** Values that follow from the config. */

@@ -66,7 +66,7 @@ const BY_REGEX: readonly { readonly regex: string; readonly ignoresMerges: boole
 /**
  * llama.cpp's name of a byte-level pre-tokenizer.
  *
- * @param ignoresMerges whether a word that the vocabulary has is one token, whatever its merges give
+ * @param ignoresMerges true if a word that the vocabulary has is one token, without regard to merges
  * @param where the file, for messages
  * @throws {UnsupportedError} if llama.cpp has none that cuts words so, as far as is known here
  */

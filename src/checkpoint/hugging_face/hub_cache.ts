@@ -1,5 +1,5 @@
 /**
- * Hugging Face's cache: its place, and the snapshot of a model in it. Nothing is written here; `fullyshard pull` does that, and
+ * Hugging Face's cache: its place, and the snapshots of models and data sets in it. Nothing is written here; `fullyshard pull` does that, and
  * so does `huggingface_hub`, in the same layout:
  *
  *     models--Qwen--Qwen3-0.6B/blobs/<etag>              what files hold
@@ -14,8 +14,12 @@ import { ConfigError } from "../../errors.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import { pathKind, readTextSync } from "../../runtime/files.ts";
 
-/** A model of the Hub. */
+/** What the Hub keeps. */
+export type RepoType = "model" | "dataset";
+
+/** A model or a data set of the Hub. */
 export interface HubName {
+  readonly repoType: RepoType;
   /** E.g. `Qwen/Qwen3-0.6B`. */
   readonly name: string;
   /** A branch, a tag or a commit. */
@@ -29,11 +33,11 @@ const NO_NAME = /(?:^|\/)[.-]|[.-](?:\/|$)|--|\.\./;
 /** A commit. */
 const COMMIT = /^[0-9a-f]{40}$/;
 
-/** Reads `owner/name@revision`; undefined for what the Hub can have no model of. */
-export function parseHubName(text: string): HubName | undefined {
+/** Reads `owner/name@revision`; undefined for what the Hub can have nothing of. */
+export function parseHubName(text: string, repoType: RepoType = "model"): HubName | undefined {
   const { name, revision = "main" } = NAME.exec(text)?.groups ?? {};
   if (name === undefined || name.length > 96 || NO_NAME.test(name) || NO_NAME.test(revision)) return undefined;
-  return { name, revision };
+  return { repoType, name, revision };
 }
 
 /** The name as the user wrote it. */
@@ -71,17 +75,45 @@ export function fromHome(path: string, env: Environment): string {
   throw new ConfigError([{ path: "HOME", expected, got: "nothing" }]);
 }
 
-/** The folder of a model in a cache. */
-export function hubFolder(cache: string, { name }: HubName): string {
-  return `${cache}/models--${name.replaceAll("/", "--")}`;
+/** The folder of a model or a data set in a cache. */
+export function hubFolder(cache: string, { name, repoType }: HubName): string {
+  return `${cache}/${repoType}s--${name.replaceAll("/", "--")}`;
 }
 
-/** The snapshot of a model in the cache; undefined if it is not there. */
+/** A place in a data set of the Hub, by the address that `datasets` and `huggingface_hub` give it. */
+const DATASET_PLACE = /^hf:\/\/datasets\/(?<name>[^/@]+\/[^/@]+(?:@[^/]+)?)(?:\/(?<path>.*))?$/;
+
+/**
+ * The path of `hf://datasets/<owner>/<name>[@<revision>][/<path or pattern>]` in the cache; any other text as it is.
+ *
+ * @throws {ConfigError} if the data set is not in the cache. @param name what errors call the text
+ */
+export function datasetPath(text: string, name: string): string {
+  if (!text.startsWith("hf://")) return text;
+  const { name: named = "", path = "" } = DATASET_PLACE.exec(text)?.groups ?? {};
+  const dataset = parseHubName(named, "dataset");
+  if (dataset === undefined) {
+    const expected = "a data set of the Hub, such as hf://datasets/trl-lib/Capybara/data/train-*.parquet";
+    throw new ConfigError([{ path: name, expected, got: `'${text}'` }]);
+  }
+  const cache = hubCache();
+  const snapshot = findSnapshot(dataset, cache);
+  if (snapshot !== undefined) return path === "" ? snapshot : `${snapshot}/${path}`;
+  const got = `no revision '${dataset.revision}' of '${dataset.name}' in the cache '${cache}'`;
+  const remedy = `get it by: fullyshard pull ${formatHubName(dataset)} --repo-type dataset`;
+  throw new ConfigError([{ path: name, where: text, expected: "a data set in the cache", got: `${got}; ${remedy}` }]);
+}
+
+/** The snapshot of a model or a data set in the cache; undefined if it is not there. */
 export function findSnapshot(model: HubName, cache: string): string | undefined {
   const folder = hubFolder(cache, model);
   const ref = `${folder}/refs/${model.revision}`;
   const commit = pathKind(ref) === "file" ? readTextSync(ref).trim() : model.revision;
   if (!isCommit(commit)) return undefined;
   const snapshot = `${folder}/snapshots/${commit}`;
-  return pathKind(`${snapshot}/config.json`) === "file" ? snapshot : undefined;
+  // A model is there with its config; of a data set, nobody knows which files it must have.
+  const isThere = model.repoType === "dataset"
+    ? pathKind(snapshot) === "directory"
+    : pathKind(`${snapshot}/config.json`) === "file";
+  return isThere ? snapshot : undefined;
 }

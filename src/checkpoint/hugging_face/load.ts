@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../../config/known_keys.ts";
 import { at } from "../../at.ts";
 import { CheckpointError } from "../../errors.ts";
 import { numelOf, sameShape } from "../../shape.ts";
@@ -83,6 +84,7 @@ export async function loadHfWeights(
   ranks: Ranks = ALONE,
   options: LoadHfOptions = {},
 ): Promise<HfLoadReport> {
+  requireKnownKeys("load weights", options, { broadcastFromRank0: true });
   const open = async (): Promise<HfWeights> => {
     refuseAdapter(directory);
     return await openHfWeights(directory);

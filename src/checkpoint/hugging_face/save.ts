@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../../config/known_keys.ts";
 import { lockFolder } from "../../comm/control/folder_lock.ts";
 import { type DType, float32 } from "../../dtype.ts";
 import { CheckpointError } from "../../errors.ts";
@@ -80,6 +81,8 @@ export async function saveHfDirectory(
   ranks: Ranks = ALONE,
   options: SaveHfOptions = {},
 ): Promise<void> {
+  const known = { tokenizerFiles: true, dtype: true, maxShardBytes: true, generationConfig: true } as const;
+  requireKnownKeys("save a model", options, known);
   const { dtype = float32, maxShardBytes = MAX_SHARD_BYTES } = options;
   requireStorable(dtype);
   await ranks.together(`save '${directory}'`, () => requireSavable(model, ranks));
@@ -208,7 +211,7 @@ export function configFor(
 
 /** Keys of a config whose numbers transformers takes as floats only: a 2 must be written 2.0. */
 const WHOLE_FLOATS =
-  /^( {2}"(?:\w+_(?:alpha|coef|dropout|eps|epsilon|factor|limit|multiplier|noise|pdrop|range|theta))": -?\d+)(,?)$/gm;
+  /^( {2}"(?:\w+_(?:alpha|coef|dropout|eps|epsilon|factor|limit|multiplier|noise|pdrop|range|scaling|softcapping|theta))": -?\d+)(,?)$/gm;
 
 /** The JSON text of a config file. */
 export function render(value: unknown): string {

@@ -23,8 +23,8 @@ import { companionsOf, writeCompanions } from "../format/companions.ts";
 import type { StoredTensor } from "../format/dcp_shards.ts";
 import { writtenFile } from "../format/pieces.ts";
 import { CONFIG_FILE, MANIFEST_FILE, renderManifest } from "../sharded/manifest.ts";
-import { placeBoxes, type PlacedBox, savedTensors, type Section, writeShardFiles } from "../sharded/shard_files.ts";
-import type { Writer } from "../state_dict/partition.ts";
+import { type FileGroup, placeBoxes, type PlacedBox, savedTensors, writeShardFiles } from "../sharded/shard_files.ts";
+import type { WritingRank } from "../state_dict/partition.ts";
 import { openStored, valuesOf } from "./stored.ts";
 
 /**
@@ -86,14 +86,14 @@ function placeOf(path: string): { readonly folder: string; readonly name: string
 }
 
 /** Gives each rank a slice of each tensor, of full blocks, as a flat shard has. */
-function cut(prefix: string, tensors: ReadonlyMap<string, StoredTensor>, worldSize: number): Section<StoredTensor> {
+function cut(prefix: string, tensors: ReadonlyMap<string, StoredTensor>, worldSize: number): FileGroup<StoredTensor> {
   return placeBoxes(
     prefix,
     [...tensors.values()].map((source) => {
       const { name, shape } = source;
       const numel = numelOf(shape);
       const run = Math.ceil(numel / worldSize / SHARD_BLOCK) * SHARD_BLOCK;
-      const writers = Array.from({ length: worldSize }, (_, rank): Writer => {
+      const writers = Array.from({ length: worldSize }, (_, rank): WritingRank => {
         const offset = Math.min(numel, rank * run);
         return { rank, boxes: rangeLayout(shape, offset, Math.min(run, numel - offset)).boxes };
       });

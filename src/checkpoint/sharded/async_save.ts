@@ -2,12 +2,13 @@
  * Saving while training goes on: what a rank writes is copied, and a Worker writes the copy. The files are those of a save that
  * blocks, byte for byte, and appear in the same order.
  *
- * Note [Failures of a save]: a Worker that fails says so in shared words. Whoever awaits the save gets the error, and so do the
- * other ranks; a rank that does not await it finds the words before its next collective, stops all ranks, and throws there. Where
- * no collective follows, the error ends the program as one that nobody catches.
+ * Note [Failures of a save]: a Worker that fails says so in shared words. A rank that awaits the save gets the error, and so do the
+ * other ranks; a rank that does not await it finds the words before its next collective, stops all ranks, and throws there. Where no
+ * collective follows, the error ends the program as one that nobody catches.
  *
  * @module
  */
+import { requireKnownKeys } from "../../config/known_keys.ts";
 import { at } from "../../at.ts";
 import { type FolderLock, lockFolderNow } from "../../comm/control/folder_lock.ts";
 import type { ProcessGroup } from "../../comm/process_group.ts";
@@ -16,7 +17,13 @@ import { removeQuietly } from "../../runtime/files.ts";
 import { onProgramEnd } from "../../runtime/signals.ts";
 import { beginCheckpoint } from "./directory.ts";
 import { addPending } from "./pending.ts";
-import { planSave, type SaveCheckpointOptions, type SavedCheckpoint, type SavePlan } from "./save_plan.ts";
+import {
+  planSave,
+  SAVE_OPTIONS,
+  type SaveCheckpointOptions,
+  type SavedCheckpoint,
+  type SavePlan,
+} from "./save_plan.ts";
 import { SaveProgress, type Stage } from "./save_progress.ts";
 import type { SaveJob } from "./save_worker.ts";
 import type { CheckpointStager } from "./stager.ts";
@@ -122,7 +129,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
       const byteLength = at(this.#group.sum([this.#progress.writtenBytes], label), 0, "sum");
       return { path, byteLength };
     } catch (error) {
-      // Who tries again must not meet a Worker that still writes, or cleans up.
+      // A second attempt must not meet a Worker that still writes, or cleans up.
       this.#progress.giveUp();
       await this.#until("done");
       if (this.#group.rank === 0) removeQuietly(partial);
@@ -203,6 +210,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
  * ```
  */
 export function asyncSave(options: AsyncSaveOptions): AsyncSave {
+  requireKnownKeys("save a checkpoint", options, { ...SAVE_OPTIONS, stager: true });
   const { step, stager } = options;
   stager.lend(`save checkpoint ${step}`);
   try {

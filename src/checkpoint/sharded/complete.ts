@@ -15,6 +15,8 @@ export interface Completion {
   readonly directory: string;
   /** The number of checkpoints that remain. @default all */
   readonly keepLast: number | undefined;
+  /** Paths of checkpoints that remain in any case. */
+  readonly keep: readonly string[];
   /** The text of `config.json`. */
   readonly config: string;
   /** Small files that came with the model, by their names. The manifest does not list them: they may be edited. */
@@ -25,7 +27,7 @@ export interface Completion {
 
 /** Makes the written files of a step the checkpoint of that step. @param files what tensors lie in */
 export function completeCheckpoint(
-  { directory, keepLast, config, companions, manifest }: Completion,
+  { directory, keepLast, keep, config, companions, manifest }: Completion,
   files: Manifest["files"],
 ): void {
   const partial = partialPath(directory, manifest.step);
@@ -35,5 +37,5 @@ export function completeCheckpoint(
   const all = new Map([[CONFIG_FILE, writtenFile(bytes)], ...files]);
   replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest({ ...manifest, files: all }));
   const path = commitCheckpoint(directory, manifest.step);
-  if (keepLast !== undefined) pruneCheckpoints(directory, path, keepLast);
+  if (keepLast !== undefined) pruneCheckpoints(directory, [path, ...keep], keepLast);
 }

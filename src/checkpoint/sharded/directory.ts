@@ -17,6 +17,7 @@ import {
   pathKind,
   removePath,
   renamePath,
+  resolveLinks,
   syncDirectory,
 } from "../../runtime/files.ts";
 import { MANIFEST_FILE } from "./manifest.ts";
@@ -113,12 +114,17 @@ export function commitCheckpoint(directory: string, step: number): string {
   return path;
 }
 
-/** Removes the oldest checkpoints but for `keepLast`, among them `kept`. Unfinished ones do not count and stay. */
-export function pruneCheckpoints(directory: string, kept: string, keepLast: number): void {
-  const others = listCheckpoints(directory).filter(({ path }) =>
-    path !== kept && pathKind(`${path}/${MANIFEST_FILE}`) === "file"
-  );
-  for (const { path } of others.slice(Math.max(0, keepLast - 1))) {
+/**
+ * Removes the oldest checkpoints but for `keepLast`. Those of `kept` stay and count, also where they are more. Unfinished ones do not
+ * count and stay.
+ *
+ * @param kept paths, in the directory or elsewhere
+ */
+export function pruneCheckpoints(directory: string, kept: readonly string[], keepLast: number): void {
+  const there = listCheckpoints(directory).filter(({ path }) => pathKind(`${path}/${MANIFEST_FILE}`) === "file");
+  const keptThere = new Set(kept.map((path) => pathExists(path) ? resolveLinks(path) : path));
+  const others = there.filter(({ path }) => !keptThere.has(resolveLinks(path)));
+  for (const { path } of others.slice(Math.max(0, keepLast - (there.length - others.length)))) {
     // Renamed first, so that a crash in the middle leaves nothing that looks like a checkpoint.
     renamePath(path, `${path}.partial`);
     removePath(`${path}.partial`);

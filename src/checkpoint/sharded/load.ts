@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../../config/known_keys.ts";
 import { OWN_ATTENTION } from "../../device/attention.ts";
 import { float32 } from "../../dtype.ts";
 import { CheckpointError } from "../../errors.ts";
@@ -60,7 +61,7 @@ export interface LoadedCheckpoint extends LoadReport {
  * Loads a checkpoint into a model and its optimizer. Every rank must call it. What a rank reads it checks as it reads; a
  * damaged checkpoint leaves the model with some of its values, as the error says.
  *
- * @returns what is needed to go on, or `undefined` if `auto` is wanted and there is no checkpoint
+ * @returns the state from which training goes on; `undefined` if `auto` is asked for and there is no checkpoint
  * @throws {CheckpointError} if the checkpoint is not complete (naming the last complete one), or does not fit (listing all names)
  * @throws {FileError} if a file cannot be read; the other ranks get a {@link CollectiveError}
  * @example
@@ -69,6 +70,9 @@ export interface LoadedCheckpoint extends LoadReport {
  * ```
  */
 export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<LoadedCheckpoint | undefined> {
+  const known = { directory: true, model: true, optimizer: true, group: true, environment: true } as const;
+  const more = { from: true, strict: true, broadcastFromRank0: true } as const;
+  requireKnownKeys("load a checkpoint", options, { ...known, ...more });
   const { directory, from = "auto", model, optimizer, group } = options;
   let report: LoadReport = { missing: [], unexpected: [] };
   let read = { bytesRead: 0, fileBytesRead: 0 };

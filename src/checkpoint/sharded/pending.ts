@@ -29,7 +29,7 @@ export function addPending(directory: string, label: string, progress: SaveProgr
 /**
  * Waits for Workers that still write into a directory although nobody wants what they write.
  *
- * @param label what is to be done there
+ * @param label the action there, for messages
  * @throws {ArgumentError} if an earlier save into that directory was neither awaited nor given up
  * @throws {CheckpointError} if a Worker does not stop
  */

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../../config/known_keys.ts";
 import { lockFolder } from "../../comm/control/folder_lock.ts";
 import { float32 } from "../../dtype.ts";
 import { removeQuietly } from "../../runtime/files.ts";
@@ -15,7 +16,7 @@ import type { WrittenFile } from "../format/pieces.ts";
 import { elementPieces } from "../state_dict/transfer.ts";
 import { completeCheckpoint } from "./complete.ts";
 import { beginCheckpoint } from "./directory.ts";
-import { planSave, type SaveCheckpointOptions, type SavedCheckpoint } from "./save_plan.ts";
+import { planSave, SAVE_OPTIONS, type SaveCheckpointOptions, type SavedCheckpoint } from "./save_plan.ts";
 import { writeShardFiles } from "./shard_files.ts";
 
 /**
@@ -32,6 +33,7 @@ import { writeShardFiles } from "./shard_files.ts";
  * ```
  */
 export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<SavedCheckpoint> {
+  requireKnownKeys("save a checkpoint", options, SAVE_OPTIONS);
   const { directory, step, group } = options;
   const { label, path, partial, sections, completion } = planSave(options);
   using lock = await group.together(label, () => group.rank === 0 ? lockFolder(directory) : undefined);

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { KnownKeys } from "../../config/known_keys.ts";
 import { at } from "../../at.ts";
 import { OWN_ATTENTION } from "../../device/attention.ts";
 import { float32 } from "../../dtype.ts";
@@ -20,7 +21,7 @@ import { type HeldTensor, modelTensors, optimizerTensors, type SavableModel } fr
 import type { Completion } from "./complete.ts";
 import { checkpointPath, partialPath } from "./directory.ts";
 import { endPending } from "./pending.ts";
-import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
+import { type FileGroup, placeBoxes, savedTensors } from "./shard_files.ts";
 
 /** Options of `saveCheckpoint`. */
 export interface SaveCheckpointOptions {
@@ -46,7 +47,15 @@ export interface SaveCheckpointOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** The number of checkpoints that remain, this one included. @default all */
   readonly keepLast?: number;
+  /** Paths of checkpoints that are never removed; they count among {@link keepLast}. @default none */
+  readonly keep?: readonly string[];
 }
+
+/** Names of the options of `saveCheckpoint`. */
+export const SAVE_OPTIONS: KnownKeys<SaveCheckpointOptions> = {
+  ...{ directory: true, step: true, model: true, optimizer: true, group: true, state: true, environment: true },
+  ...{ keepLast: true, keep: true },
+};
 
 /** A checkpoint that was saved. */
 export interface SavedCheckpoint {
@@ -64,7 +73,7 @@ export interface SavePlan {
   readonly path: string;
   /** The path at which files are written until the checkpoint is complete. */
   readonly partial: string;
-  readonly sections: readonly Section<HeldTensor>[];
+  readonly sections: readonly FileGroup<HeldTensor>[];
   /**
    * Collects the work of rank 0 after all files are written, from the present state; it may wait for the device.
    *
@@ -80,7 +89,7 @@ export interface SavePlan {
  *   model cannot be saved as it is
  */
 export function planSave(options: SaveCheckpointOptions): SavePlan {
-  const { directory, step, model, optimizer, group, keepLast } = options;
+  const { directory, step, model, optimizer, group, keepLast, keep = [] } = options;
   if (!Number.isSafeInteger(step) || step < 0) throw new ArgumentError(`step must be an integer from 0, got ${step}`);
   if (keepLast !== undefined && !(Number.isSafeInteger(keepLast) && keepLast > 0)) {
     throw new ArgumentError(`keepLast must be a positive integer, got ${keepLast}`);
@@ -101,6 +110,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
       return {
         directory,
         keepLast,
+        keep,
         config: render(configFor(model, float32) ?? {}),
         companions: model.companions?.read() ?? new Map(),
         manifest: {
@@ -124,7 +134,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
 }
 
 /** Ranks agree on the boxes that each writes. */
-function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section<HeldTensor> {
+function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): FileGroup<HeldTensor> {
   const writers = agreeOnWriters(tensors, ranks);
   return placeBoxes(
     prefix,
@@ -140,7 +150,7 @@ export function environmentOf(
   model: SavableModel,
   environment: Readonly<Record<string, string>> = {},
 ): Readonly<Record<string, string>> {
-  for (const [, { device: { mathName: cpuMath, attention = OWN_ATTENTION } }] of model.namedParameters()) {
+  for (const [, { device: { mathName: cpuMath, traits: { attention } } }] of model.namedParameters()) {
     return { cpuMath, ...attention === OWN_ATTENTION ? {} : { attention }, ...environment };
   }
   return environment;

@@ -11,7 +11,7 @@ import type { Shape } from "../../shape.ts";
 import { placedBoxes } from "../../tensor/shard_layout.ts";
 import type { WrittenFile } from "../format/pieces.ts";
 import { writeSafetensors } from "../format/safetensors.ts";
-import type { Writer } from "../state_dict/partition.ts";
+import type { WritingRank } from "../state_dict/partition.ts";
 import type { Manifest, SavedShare } from "./manifest.ts";
 
 /** A tensor to be written. */
@@ -21,7 +21,7 @@ export interface TensorToWrite<S> {
   readonly name: string;
   readonly shape: Shape;
   /** The ranks that write boxes of the tensor, each with its boxes. */
-  readonly writers: readonly Writer[];
+  readonly writers: readonly WritingRank[];
 }
 
 /** A box and the file that holds it. */
@@ -34,13 +34,13 @@ export interface PlacedBox<S> extends SavedShare {
 }
 
 /** Tensors that are saved under one kind of file name. */
-export interface Section<S> {
+export interface FileGroup<S> {
   readonly tensors: readonly TensorToWrite<S>[];
   readonly boxes: readonly PlacedBox<S>[];
 }
 
 /** Gives each box its file. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
-export function placeBoxes<S>(prefix: string, tensors: readonly TensorToWrite<S>[]): Section<S> {
+export function placeBoxes<S>(prefix: string, tensors: readonly TensorToWrite<S>[]): FileGroup<S> {
   const number = (value: number): string => String(value).padStart(5, "0");
   const boxes = tensors.flatMap(({ source, name, writers }) =>
     writers.flatMap(({ rank, boxes }) =>
@@ -55,7 +55,7 @@ export function placeBoxes<S>(prefix: string, tensors: readonly TensorToWrite<S>
 
 /** Writes the files of one rank. @param pieces the bytes of a box, as float32 */
 export async function writeShardFiles<S>(
-  sections: readonly Pick<Section<S>, "boxes">[],
+  sections: readonly Pick<FileGroup<S>, "boxes">[],
   directory: string,
   rank: number,
   pieces: (placed: PlacedBox<S>) => Iterable<Uint8Array>,
@@ -83,7 +83,7 @@ export async function writeShardFiles<S>(
 }
 
 /** The entries of the manifest for a section. */
-export function savedTensors<S>(section: Section<S> | undefined): Manifest["model"] {
+export function savedTensors<S>(section: FileGroup<S> | undefined): Manifest["model"] {
   const shares = Map.groupBy(section?.boxes ?? [], ({ name }) => name);
   return new Map(
     section?.tensors.map(({ name, shape }) => [name, {

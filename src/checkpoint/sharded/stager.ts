@@ -16,7 +16,7 @@ import { ArgumentError } from "../../errors.ts";
 import type { Optimizer } from "../../optim/optimizer.ts";
 import { numelOf } from "../../shape.ts";
 import { type HeldTensor, modelTensors, type NamedParts, optimizerTensors } from "../state_dict/state_dict.ts";
-import type { PlacedBox, Section } from "./shard_files.ts";
+import type { FileGroup, PlacedBox } from "./shard_files.ts";
 
 /** Bytes of one buffer: no runtime has a view of more than 4 GiB. */
 const CHUNK_BYTES = 2 ** 30;
@@ -29,7 +29,7 @@ export interface StagedBoxes {
   /** {@link CHUNK_BYTES} each, the last as many as are left. */
   readonly memory: readonly SharedArrayBuffer[];
   /** The source of a box: the byte at which it begins. */
-  readonly sections: readonly Pick<Section<number>, "boxes">[];
+  readonly sections: readonly Pick<FileGroup<number>, "boxes">[];
 }
 
 /** Bytes of a copy from `start` on, piece by piece. */
@@ -104,7 +104,7 @@ export class CheckpointStager implements Disposable {
    *
    * @internal
    */
-  stage(sections: readonly Section<HeldTensor>[], rank: number): StagedBoxes {
+  stage(sections: readonly FileGroup<HeldTensor>[], rank: number): StagedBoxes {
     if (this.#memory.length === 0) this.#memory = chunksOf(this.byteLength);
     const isLarge = this.byteLength >= PAST_CACHES_BYTES;
     let next = 0;
@@ -112,9 +112,9 @@ export class CheckpointStager implements Disposable {
       const start = next;
       const from = placeOf(source, local);
       const { device, dtype } = source;
-      const copyOut = (isLarge ? device.copyOutPastCaches : undefined) ?? device.copyOut;
+      const copies = (isLarge ? device.traits.nonTemporal : undefined) ?? device;
       for (const piece of stagedPieces(this.#memory, start, boxBytes(box))) {
-        if (dtype === float32) copyOut.call(device, piece, devicePtr(from + next - start));
+        if (dtype === float32) copies.copyOut(piece, devicePtr(from + next - start));
         else {
           const values = new Float32Array(piece.byteLength / float32.byteLength);
           readHeld(source, local + (next - start) / float32.byteLength, values);
@@ -146,7 +146,7 @@ export class CheckpointStager implements Disposable {
   /**
    * Takes it back.
    *
-   * @param isRead whether a Worker may still read it: then the next save gets other memory
+   * @param isRead true if a Worker may still read it: then the next save gets other memory
    * @internal
    */
   takeBack(isRead: boolean): void {

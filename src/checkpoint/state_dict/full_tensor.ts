@@ -1,6 +1,6 @@
 /**
- * Whole tensors between the host memory of one rank and the parts that all ranks hold, piece by piece through a staging
- * buffer in device memory, so that no other rank ever holds a full tensor.
+ * Copies full tensors between the host memory of one rank and the parts that all ranks hold, piece by piece through a staging buffer in
+ * device memory, so that no other rank ever holds a full tensor.
  *
  * @module
  */
@@ -50,7 +50,7 @@ function piecesOf(numel: number, options: FullTensorOptions): TensorPiece[] {
   });
 }
 
-/** The part of a slice that lies in a piece, in the elements that `from` counts, or `undefined`. */
+/** The part of a slice that lies within a piece, in the same element indices as `from`; undefined if there is none. */
 function overlap(
   from: number,
   length: number,

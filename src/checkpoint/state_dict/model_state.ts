@@ -5,7 +5,13 @@
  */
 import { ArgumentError } from "../../errors.ts";
 import { type LoadReport, modelTensors, type NamedParts, openModelForWriting } from "./state_dict.ts";
-import { readState, type StateDictOptions, type StateTensor, writeState } from "./state_tensor.ts";
+import {
+  readState,
+  requireStateDictOptions,
+  type StateDictOptions,
+  type StateTensor,
+  writeState,
+} from "./state_tensor.ts";
 
 /** Parameters and saved buffers by FQN; tied ones once. */
 export type ModelStateDict = ReadonlyMap<string, StateTensor>;
@@ -36,6 +42,7 @@ export type ModelStateDict = ReadonlyMap<string, StateTensor>;
  * ```
  */
 export function getModelStateDict(model: NamedParts, options: StateDictOptions = {}): ModelStateDict {
+  requireStateDictOptions("get a model's state dict", options);
   const frozen = options.ignoreFrozenParams === true ? frozenNames(model) : new Set<string>();
   const state = readState(modelTensors(model).filter(({ name }) => !frozen.has(name)), options);
   return new Map([...state].map(([{ name }, tensor]) => [name, tensor]));
@@ -45,7 +52,7 @@ export function getModelStateDict(model: NamedParts, options: StateDictOptions =
  * Overwrites parameters and buffers of a model. Every rank that holds the model must call it.
  *
  * @param state each rank's own elements, or full tensors; with `broadcastFromRank0` rank 0's counts alone
- * @returns what is missing and unexpected: nothing unless `strict` is false
+ * @returns the missing and the unexpected names: none unless `strict` is false
  * @throws {CheckpointError} listing what is missing, unexpected or of another shape; nothing is written then
  * @throws {ArgumentError} if options do not go together, the model is shared and no group is given, or a parameter would stay
  *   without values
@@ -59,6 +66,7 @@ export function setModelStateDict(
   state: ModelStateDict,
   options: StateDictOptions = {},
 ): LoadReport {
+  requireStateDictOptions("set a model's state dict", options);
   requireGroup(model, options);
   return writeState({
     tensors: modelTensors(model),

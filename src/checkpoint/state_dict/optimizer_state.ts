@@ -9,7 +9,13 @@ import type { Optimizer } from "../../optim/optimizer.ts";
 import { compareGroups, groupsOf, type SavedGroup } from "./group_settings.ts";
 import { requireGroup } from "./model_state.ts";
 import { type LoadReport, type NamedParts, optimizerTensors } from "./state_dict.ts";
-import { readState, type StateDictOptions, type StateTensor, writeState } from "./state_tensor.ts";
+import {
+  readState,
+  requireStateDictOptions,
+  type StateDictOptions,
+  type StateTensor,
+  writeState,
+} from "./state_tensor.ts";
 
 /** The state that an optimizer has for one parameter. */
 export interface ParameterState {
@@ -60,6 +66,7 @@ export function getOptimizerStateDict(
   optimizer: Optimizer,
   options: StateDictOptions = {},
 ): OptimizerStateDict {
+  requireStateDictOptions("get an optimizer's state dict", options);
   const values = readState(optimizerTensors(model, optimizer), options);
   const steps = new Map([...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]));
   const byName = Map.groupBy(values, ([{ fqn }]) => fqn);
@@ -78,7 +85,7 @@ export function getOptimizerStateDict(
  * Overwrites the states of an optimizer. Every rank that holds the model must call it. Settings such as learning rates stay as
  * they are; what differs from those given is reported.
  *
- * @returns what is missing and unexpected, as `<FQN>.<state>`: nothing unless `strict` is false. States that are missing stay
+ * @returns the missing and the unexpected names, as `<FQN>.<state>`: none unless `strict` is false. States that are missing stay
  *   as they are
  * @throws {CheckpointError} listing what is missing, unexpected or of another shape; nothing is written then
  * @throws {ArgumentError} if options do not go together, or the model is shared and no group is given
@@ -93,6 +100,7 @@ export function setOptimizerStateDict(
   { state, paramGroups, stepsTaken }: OptimizerStateDict,
   options: StateDictOptions = {},
 ): OptimizerLoadReport {
+  requireStateDictOptions("set an optimizer's state dict", options);
   requireGroup(model, options);
   const given = new Map([...state].flatMap(([fqn, { tensors }]) => {
     return [...tensors].map(([name, tensor]) => [`${fqn}.${name}`, tensor] as const);

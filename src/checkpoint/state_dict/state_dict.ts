@@ -17,6 +17,7 @@ import { openForWriting, ownedPtr, type ParameterWriting } from "../../tensor/wr
 import type { Companions } from "../format/companions.ts";
 import type { SafetensorsEntry } from "../format/safetensors_header.ts";
 import { explainWrapped } from "../format/wrapped_names.ts";
+import { HeldBlocks } from "./held_blocks.ts";
 
 /** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
 export interface DirectoryTensor {
@@ -104,7 +105,7 @@ function* namedParts(model: NamedParts): Generator<readonly [name: string, part:
 /** A parameter, buffer or optimizer state, and the elements of it that this rank holds. */
 export interface HeldTensor {
   readonly name: string;
-  /** The dtype in its memory: float32, or a narrower dtype for frozen parameters that are kept in it. */
+  /** The dtype in its memory: float32, a narrower dtype for frozen parameters that are kept in it, or uint8 for states in 8 bits. */
   readonly dtype: DType;
   readonly shard: ShardLayout;
   /** The device that owns the elements' memory. */
@@ -113,6 +114,8 @@ export interface HeldTensor {
   readonly computeDevice: Device;
   /** Address of the first element held; only asked for where there are any. */
   readonly ptr: () => DevicePtr;
+  /** Moves elements in and out of blocks, where they are quantized. */
+  readonly blocks?: HeldBlocks | undefined;
 }
 
 /** This rank's part of one parameter, or a buffer, of which every rank has all. */
@@ -127,7 +130,7 @@ export function heldPart(name: string, part: Parameter | BufferTensor): HeldTens
     if (part.storage === storage) return ownedPtr(part);
     throw new ArgumentError(`What was '${name}' lies elsewhere since the model was sharded anew: ask for it again`);
   };
-  return { name, dtype, shard, device, computeDevice, ptr };
+  return { name, dtype, shard, device, computeDevice, ptr, blocks: HeldBlocks.of(part) };
 }
 
 /** This rank's part of a model. */
@@ -159,9 +162,13 @@ export function openModelForWriting(model: NamedParts, missing: readonly string[
     // A buffer that no file holds begins with the value that its module gives it.
     buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
   }
-  const parameters = opened.use(openForWriting([...model.namedParameters()].map(([, parameter]) => parameter)));
+  const list = [...model.namedParameters()].map(([, parameter]) => parameter);
+  const blocks = list.map((parameter) => HeldBlocks.of(parameter)).filter((one) => one !== undefined);
+  for (const one of blocks) one.drop();
+  const parameters = opened.use(openForWriting(list));
   const writing = opened.move();
   const complete = (): void => {
+    for (const one of blocks) one.requireComplete();
     isComplete = true;
     parameters.complete();
   };
@@ -183,13 +190,13 @@ export interface HeldState extends HeldTensor {
  */
 export function optimizerTensors(model: NamedParts, optimizer: Optimizer): HeldState[] {
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
-  return [...optimizer.stateViews()].map(({ parameter, name: state, device, ptr }) => {
+  return [...optimizer.stateViews()].map(({ parameter, name: state, dtype, shard, device, ptr }) => {
     const fqn = names.get(parameter);
     if (fqn === undefined) {
       throw new ArgumentError(`Cannot name the states of '${parameter.fqn}': the optimizer is of another model`);
     }
-    const { device: computeDevice, storage: { shard } } = parameter;
-    return { name: `${fqn}.${state}`, fqn, state, dtype: float32, shard, device, computeDevice, ptr };
+    const { device: computeDevice } = parameter;
+    return { name: `${fqn}.${state}`, fqn, state, dtype, shard, device, computeDevice, ptr };
   });
 }
 
@@ -217,16 +224,16 @@ interface FitRules {
 
 /** The names on either side that have no counterpart. */
 export interface LoadReport {
-  /** Names that were not given: what they stand for is as it was. */
+  /** Names that the state dict lacks; their tensors are unchanged. */
   readonly missing: readonly string[];
-  /** Names that were given and that nothing stands for. */
+  /** Names in the state dict that nothing in the model or optimizer has. */
   readonly unexpected: readonly string[];
 }
 
 /**
  * Compares what is to be loaded with what there is.
  *
- * @returns what is missing and unexpected, where that is not refused
+ * @returns the missing and the unexpected names, where these are not refused
  * @throws {CheckpointError} listing everything that is missing, unexpected, or of another shape or dtype; names that a
  * wrapper has changed in one sentence
  */

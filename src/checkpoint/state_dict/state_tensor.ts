@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../../config/known_keys.ts";
 import { at } from "../../at.ts";
 import type { ProcessGroup } from "../../comm/process_group.ts";
 import { float32 } from "../../dtype.ts";
@@ -47,6 +48,14 @@ export interface StateDictOptions {
   readonly broadcastFromRank0?: boolean;
   /** Most bytes of full tensors that are sent at once. @default 4 MiB */
   readonly bufferBytes?: number;
+}
+
+/** Refuses options of state dicts that nothing reads. */
+export function requireStateDictOptions(what: string, options: StateDictOptions): void {
+  requireKnownKeys(what, options, {
+    ...{ group: true, fullStateDict: true, cpuOffload: true, ignoreFrozenParams: true, strict: true } as const,
+    ...{ broadcastFromRank0: true, bufferBytes: true } as const,
+  });
 }
 
 /** A tensor in host memory. */

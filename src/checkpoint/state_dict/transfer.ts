@@ -49,8 +49,9 @@ async function readSlice(
   if (file.get(name).code === safetensors) {
     const ptr = placeOf(held, local);
     const [begin, byteLength] = [from * width, length * width];
-    if (device.bytesInPlace !== undefined) {
-      for (const bytes of device.bytesInPlace(ptr, byteLength)) {
+    const { hostViews } = device.traits;
+    if (hostViews !== undefined) {
+      for (const bytes of hostViews(ptr, byteLength)) {
         file.readIntoSync(name, begin + bytesRead, begin + bytesRead + bytes.length, bytes);
         bytesRead += bytes.length;
       }
@@ -103,11 +104,11 @@ export function* elementPieces(
 ): Generator<Uint8Array> {
   if (length === 0) return;
   requireStorable(dtype);
-  const { device } = held;
-  if (dtype === held.dtype && device.bytesInPlace !== undefined) {
+  const { hostViews } = held.device.traits;
+  if (dtype === held.dtype && hostViews !== undefined) {
     for (let done = 0; done < length; done += PIECE) {
       const bytes = Math.min(PIECE, length - done) * dtype.byteLength;
-      yield* device.bytesInPlace(placeOf(held, local + done), bytes);
+      yield* hostViews(placeOf(held, local + done), bytes);
     }
     return;
   }

@@ -22,13 +22,13 @@ const NO_ABSENCE = 0;
 const ALL_LIVE = 1;
 const DEAD = 2;
 
-/** An abort by a missing rank, which gave no reason: it is dead, late, or makes another call. */
+/** The cause of an abort that a missing rank caused without setting it: that rank is dead, late, or makes another call. */
 export interface Absence {
   /** World rank that is dead; undefined if all live. */
   readonly dead: number | undefined;
 }
 
-/** Shared words that every wait checks. */
+/** The shared words by which any rank stops all: every wait checks them. */
 export class AbortArea {
   readonly #words: Int32Array;
   readonly #text: Uint8Array;
@@ -54,7 +54,7 @@ export class AbortArea {
     Atomics.store(this.#words, LENGTH, bytes.length + 1);
   }
 
-  /** The absence after which this rank must report its wait; undefined in later calls. */
+  /** The absence that this rank has yet to report, with the call in which it waits; undefined once it was returned. */
   unreportedAbsence(): Absence | undefined {
     const absence = this.cause === undefined ? NO_ABSENCE : Atomics.load(this.#words, ABSENCE);
     if (this.#reported || absence === NO_ABSENCE) return undefined;
@@ -70,7 +70,7 @@ export class AbortArea {
     for (let ms = 0; ms < TEXT_MS && Atomics.load(this.#words, LENGTH) === 0; ms++) blockFor(1);
     const length = Atomics.load(this.#words, LENGTH);
     const text = length === 0
-      ? "it ended before it told why"
+      ? "it ended before it gave a reason"
       : new TextDecoder().decode(this.#text.slice(0, length - 1));
     return { rank: setter - 2, reason: text };
   }

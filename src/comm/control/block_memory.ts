@@ -19,7 +19,7 @@ export interface BlockMemory {
   readonly followed?: FollowedBlocks;
 }
 
-/** Copies of blocks, of which a rank is sent its neighbours' only, unless it asks for all. */
+/** Copies of blocks. A rank receives its neighbours' blocks without a request, and all other blocks when it asks. */
 export interface FollowedBlocks {
   /** Neighbours, whose copies follow what their owners publish. */
   readonly ranks: readonly number[];
@@ -34,6 +34,6 @@ export interface FollowedBlocks {
   announced(): void;
   /** Exchanges bytes between all ranks. */
   exchange(control: ControlPlane, bytes: Uint8Array): readonly Uint8Array[];
-  /** Ranks known to have begun fewer exchanges than this rank. */
+  /** Ranks that have begun fewer exchanges than this rank, as far as it knows. */
   behind(): readonly number[];
 }

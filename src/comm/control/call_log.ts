@@ -1,6 +1,6 @@
 /**
  * The flight recorder: the last calls of every rank of a group, in shared words, written by their rank and read by all.
- * Numbers are compared; text is only read to explain.
+ * Ranks compare numbers; the texts only serve messages.
  *
  * Note [Rolling hash]:
  * - Each entry holds a hash over all calls of its rank up to that call. So two ranks agree on all calls so far if the hashes
@@ -35,7 +35,7 @@ const UNIT_LENGTH = 8;
 const UNIT = 9;
 const ENTRY_WORDS = 32;
 const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
-/** The entry after the kept ones: for messages between two ranks, which have no number in the group. */
+/** The entry behind the kept calls: for a rank's last message to or from one other rank, as messages have no number in the group. */
 export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
 export const CALL_LOG_HEAD_WORDS: number = ENTRIES;
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;

@@ -58,12 +58,12 @@ export interface LockOptions {
 }
 
 /** A lock file that this process holds. */
-interface Taken {
+interface OpenLockFile {
   readonly holder: Holder;
   close(): void;
 }
 
-interface Held extends Taken {
+interface Held extends OpenLockFile {
   uses: number;
   readonly folder: string;
   readonly firstMade: string | undefined;
@@ -85,7 +85,7 @@ export async function lockFolder(folder: string, options: LockOptions = {}): Pro
     try {
       posix = await openPosix();
     } catch {
-      // A C library that cannot be opened leaves Deno's locks, or the file as a lock.
+      // Without a C library, Deno's locks are used, or the file itself is the lock.
     }
   }
   return lockFolderNow(folder, options);
@@ -142,7 +142,7 @@ function handleOf(path: string, own: Held): FolderLock {
 }
 
 /** Takes a lock file by the kernel's lock where there is one, else by making the file. */
-function take(path: string, folder: string, options: LockOptions): Taken {
+function take(path: string, folder: string, options: LockOptions): OpenLockFile {
   for (let turn = 0; turn < MOST_TRIES; turn++) {
     const taken = options.kernel === false ? undefined : takeByKernel(path, folder, options);
     if (taken === "again") continue;
@@ -154,7 +154,7 @@ function take(path: string, folder: string, options: LockOptions): Taken {
 }
 
 /** Undefined where no kernel lock exists; `again` if the file was removed meanwhile. */
-function takeByKernel(path: string, folder: string, options: LockOptions): Taken | "again" | undefined {
+function takeByKernel(path: string, folder: string, options: LockOptions): OpenLockFile | "again" | undefined {
   if (!canLock()) return undefined;
   makeLockFile(path, folder, "");
   let file;
@@ -181,7 +181,7 @@ function takeByKernel(path: string, folder: string, options: LockOptions): Taken
   }
 }
 
-/** The holder of a lock that was taken a moment ago, whose file may not name it yet. */
+/** The holder of a lock. Waits a moment if the file does not name it yet, as the lock may just have been taken. */
 function namedSoon(path: string): Holder | undefined {
   for (let turn = 0; turn < 20; turn++) {
     blockFor(5);
@@ -203,7 +203,7 @@ function refuseLiving(path: string, folder: string, before: Holder, options: Loc
 }
 
 /** Makes the file that is the lock; undefined if the caller should try again. */
-function takeByFile(path: string, folder: string, options: LockOptions): Taken | undefined {
+function takeByFile(path: string, folder: string, options: LockOptions): OpenLockFile | undefined {
   const holder = ownHolder("file", posix);
   if (makeLockFile(path, folder, textOf(holder))) return { holder, close: () => {} };
   const before = readHolder(path);
@@ -260,7 +260,7 @@ function ageOf(path: string): number {
     createFile(probe, "");
     return modifiedAt(probe) - modifiedAt(path);
   } catch {
-    return 0; // nothing is known of a file that cannot be looked at
+    return 0; // an unknown age counts as fresh, so that the lock stays held
   } finally {
     removeIfThere(probe);
   }

@@ -120,7 +120,7 @@ export class RunFiles {
       const seen = run === this.#prefix ? [] : locks;
       const found = seen.map((name) => attempt(() => this.#open(`${this.directory}/${name}`)));
       const opened = found.flatMap((one) => one.status === "fulfilled" && one.value !== undefined ? [one.value] : []);
-      // A run with files of another user is not judged and not removed.
+      // A run with files of another user is left alone.
       const isOurs = found.every(({ status }) => status === "fulfilled");
       const isOver = isOurs && opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
       // Locks last: a run's files without a lock file would look like leftovers.

@@ -8,7 +8,11 @@
  * - The awaited rank first changes its block; then, if its SLEEPERS is not 0, it raises BELL and wakes the sleepers.
  *
  * Note [Skipped calls]: a rank contributes to a call before it announces its next call. So if the awaited rank has announced
- * a later call, and its contribution to this call is still missing, it made another call in this one's place.
+ * a later call, and its contribution to this call is still missing, it made a different call instead of this one.
+ *
+ * Note [Abort]: any rank stops all ranks of the world by the shared words of `AbortArea`, of which the first reason is kept. It then
+ * rings the bells of this group's ranks, so that sleepers wake. Every turn of a wait checks the words, at the latest after
+ * {@link SLEEP_MS}, and every `announce` does: each rank throws the reason from the call that it waits in, or from its next call.
  *
  * @module
  */
@@ -49,7 +53,7 @@ const SLEEP_MS = 50;
 /** The most frequent cause of different calls. */
 const REMEDY = "whatever one rank calls, every rank must call it: take it out of any 'if' on the rank";
 
-/** State that all groups of one rank share. */
+/** The state of one rank that all its groups share. */
 export interface World {
   readonly abort: AbortArea;
   /** True if a rank has died; false for a rank that left in order. */
@@ -60,8 +64,9 @@ export interface World {
 }
 
 /**
- * Number of checks before a wait sleeps. With a core for each rank, checking lasts longer than waking a sleeper, because a rank
- * that sleeps makes its peers wait as long, and sleep too. Where ranks share cores it is short: the awaited rank needs this core.
+ * Number of checks before a wait sleeps. With a core for each rank, a rank checks for longer than waking a sleeper takes, because its
+ * sleep would make its peers wait and sleep too. If ranks share cores, it checks only for a short time, as the awaited rank needs this
+ * core.
  */
 export function spinsFor(worldSize: number, cores: number): number {
   return worldSize <= cores ? 100_000 : 40;
@@ -83,7 +88,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   readonly #blocks: readonly Int32Array[];
   readonly #own: Int32Array;
   readonly #peers: readonly number[];
-  /** Peers whose blocks always show what these ranks have published. */
+  /** Peers whose blocks show their newest published calls without a request: all peers, or between hosts the neighbours. */
   readonly #followed: readonly number[];
   readonly #log: CallLog;
   readonly exchange: ControlPlane["exchange"];
@@ -170,7 +175,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   }
 
   override stop(detail: string, stoppedBy?: number): never {
-    // Several ranks may stop at once: the record of the first has the calls of all.
+    // Several ranks may stop at once: only the first writes a record, which has the calls of all ranks.
     if (this.world.abort.cause !== undefined) {
       this.#reportWait();
       return super.stop(detail, stoppedBy);
@@ -211,7 +216,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   #sleepUntil({ ready, stage, awaited, mayHaveLeft }: Wait): void {
     const { reportSeconds = 10 } = this.world.options;
     const [rank, ranks] = typeof awaited === "number" ? [awaited, [awaited]] : [undefined, awaited];
-    // If several ranks are awaited, this rank sleeps on its own bell, which rings on aborts only, and so checks more often.
+    // If several ranks are awaited, this rank sleeps on its own bell, which only an abort rings. So it wakes more often to check.
     const bellOf = rank ?? this.rank;
     const words = this.#block(bellOf);
     const start = performance.now();
@@ -281,7 +286,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     // Where the store cannot be asked, the report covers neighbours only.
     const known = this.#refresh() ? this.#peers : this.#followed;
     const missing = known.flatMap((peer) => {
-      // Other ranks that are gone have ended by the same abort.
+      // Of the ranks that are gone, only this one died by itself; the others were ended by the abort.
       const how = this.worldRank(peer) === absence.dead
         ? "died"
         : this.#log.difference(peer) !== undefined
@@ -296,7 +301,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.report(`Rank ${this.worldRank(this.rank)} waits in ${describeCall(call)} (${where}): ${whom}`);
   }
 
-  /** The ranks that a wait for `awaited` is held up by: the awaited rank may itself wait for others. */
+  /** The ranks that hold up a wait for `awaited`: that rank, or the ranks for which it waits itself. */
   #behind(awaited: number | undefined): readonly number[] {
     if (awaited === undefined) return [];
     this.#refresh();
@@ -358,12 +363,14 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}${remedy}`);
   }
 
-  /** Stops the world if the awaited rank made another call in place of this one. See Note [Skipped calls]. */
+  /** Stops the world if the awaited rank made a different call instead of this one. See Note [Skipped calls]. */
   #stopIfSkipped(rank: number, ready: () => boolean): void {
     this.#compare(rank);
     const { call } = this;
     if (call === undefined || !isCollective(call) || this.#log.newest(rank) <= call.sequence || ready()) return;
-    const who = `rank ${this.worldRank(rank)} is past it without having taken part, and was last ${this.#seen(rank)}`;
+    const who = `rank ${this.worldRank(rank)} made a later call without taking part in this one, and was last ${
+      this.#seen(rank)
+    }`;
     this.stop(`ranks made different calls at or before call ${call.sequence}: ${who}; ${REMEDY}`);
   }
 

@@ -62,7 +62,7 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
   checkRank(rank, worldSize, "This process");
   // A hash, because file names are short and may not hold all characters of `run`.
   const files = new RunFiles(posix, directory, sha256([run]).slice(0, 16));
-  const joining = new Joining(files, await files.claim(rank), options);
+  const joining = new ShmJoin(files, await files.claim(rank), options);
   try {
     return await joining.join();
   } catch (error) {
@@ -72,7 +72,7 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
 }
 
 /**
- * Aborts the ranks that wait for a rank which has ended, with the reason. Without effect if that rank had joined.
+ * Takes the place of a rank that has ended: the ranks that wait for it to join fail with the reason. No effect if it had joined.
  *
  * @param over ends the attempt where no rank waits
  */
@@ -111,8 +111,8 @@ export async function giveUpShm(
   }
 }
 
-/** One rank that joins. See Note [Joining]. */
-class Joining {
+/** A rank that joins. See Note [Joining]. */
+class ShmJoin {
   readonly #files: RunFiles;
   readonly #lock: number;
   readonly #options: ShmJoinOptions;

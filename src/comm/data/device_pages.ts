@@ -17,17 +17,17 @@ export class DevicePages {
   readonly #base: NativeAddress;
 
   constructor(device: Device, posix: Posix) {
-    const { origin } = device;
+    const { hostBase } = device.traits;
     this.device = device;
     this.posix = posix;
-    this.#base = origin === undefined || origin === "native"
+    this.#base = hostBase === undefined || hostBase === "native"
       ? posix.provider.nullAddress
-      : posix.provider.addressOf(origin);
+      : posix.provider.addressOf(hostBase);
   }
 
   /** Native address of device memory. @throws {UnsupportedError} if the device's memory cannot hold shared pages */
   native(ptr: DevicePtr): NativeAddress {
-    if (this.device.origin === undefined) {
+    if (this.device.traits.hostBase === undefined) {
       throw new UnsupportedError(`memory of ${this.device.name} does not lie in this process`);
     }
     return this.posix.provider.offset(this.#base, ptr);

@@ -1,11 +1,10 @@
 /**
- * The data plane of a dry run, which moves nothing. It allocates the memory of the plane that it stands for, at the same moments,
+ * The data plane of a dry run, which moves nothing. It allocates the memory of the plane that it stands for, as that plane tells it,
  * tells a dry device which memory is read and written, and launches no kernel. Listeners of the group count the bytes.
  *
  * @module
  */
 import { at } from "../../at.ts";
-import type { MemoryKind } from "../../device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 import { isDry } from "../../device/dry/device.ts";
 import { float32 } from "../../dtype.ts";
@@ -14,17 +13,8 @@ import { checkRank } from "../checks.ts";
 import { DryControlPlane } from "../control/dry.ts";
 import { type DataPlane, enqueuedWork, FINISHED, type Transfer, type Window, type Work } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
-import { GatherSlots, isRegisteredWindow, registeredBytes } from "./gather_slots.ts";
-import {
-  allocatePages,
-  divideSlot,
-  evenSlices,
-  oneShotLength,
-  roundUpToPage,
-  slotBytesOf,
-  type StagingOptions,
-} from "./sizes.ts";
-import { Scratch } from "./staging.ts";
+import { type Backend, openPlaneMemory } from "../registry.ts";
+import type { PlaneMemory, PlaneMemoryOptions } from "./plane_memory.ts";
 
 interface MemoryRange {
   readonly address: DevicePtr;
@@ -36,61 +26,35 @@ interface MemoryRange {
  *
  * @internal
  */
-export interface DryOptions extends StagingOptions {
+export interface DryOptions extends PlaneMemoryOptions {
   readonly rank: number;
   readonly worldSize: number;
-  /** The plane whose memory is allocated; default `shm`. */
-  readonly standsFor?: "shm" | "loopback" | "nccl" | undefined;
-  /** True if ranks of `nccl` register the memory into which they gather. @default false */
-  readonly registersMemory?: boolean | undefined;
-  /** Bytes of a memory page; default 4096. */
-  readonly pageBytes?: number | undefined;
+  /** The backend whose memory is allocated; default `shm`. */
+  readonly standsFor?: Backend | undefined;
 }
 
 /** Dry options that stand for an open group. */
 export function standInOf(
-  { kind, stagingBytes, registersMemory }: Pick<ProcessGroup, "kind" | "stagingBytes" | "registersMemory">,
+  { dryBackend: standsFor, registersMemory }: Pick<ProcessGroup, "dryBackend" | "registersMemory">,
 ): Pick<DryOptions, "standsFor" | "registersMemory"> {
-  if (kind === "nccl") return { standsFor: kind, registersMemory };
-  return { standsFor: stagingBytes > 0 ? "shm" : "loopback" }; // mapped, or copied
+  return { standsFor, registersMemory };
 }
 
 /** A data plane that allocates memory and moves nothing. */
-function dryPlane(control: ControlPlane, device: Device, slotBytes: number, options: DryOptions): DataPlane {
-  const { standsFor = "shm", pageBytes = 4096 } = options;
+function dryPlane(control: ControlPlane, device: Device, memory: PlaneMemory, dryBackend: Backend): DataPlane {
   const { rank, size } = control;
   const { allocator } = device;
-  // Cards stage nothing.
-  const layout = standsFor === "nccl" ? undefined : divideSlot(slotBytes, size, options);
-  const registers = options.registersMemory === true && size > 1;
-  const gathered = new GatherSlots(device, (bytes, owner, kind) => allocator.allocate(bytes, owner, kind));
-  // Mapped memory comes in whole pages.
-  const isMapped = standsFor === "shm" && size > 1;
-  const allocate = (byteLength: number, owner: string, kind: MemoryKind): DevicePtr =>
-    isMapped
-      ? allocatePages(allocator, byteLength, pageBytes, owner, kind)
-      : allocator.allocate(byteLength, owner, kind);
-  const stagingBytes = isMapped ? roundUpToPage(size * slotBytes, pageBytes) : 0;
-  // Mapped staging holds the slots of all ranks; other planes copy other ranks' chunks into scratch memory.
-  const slots = isMapped ? allocate(stagingBytes, "staging", "staging") : undefined;
-  const scratch = new Scratch(allocator);
-  /** Allocates the scratch of a sum of this rank's `length` elements; `withOwn` counts this rank's chunk too. */
-  const reserve = (length: number, unit: number, withOwn: boolean): void => {
-    if (layout === undefined || isMapped || size === 1) return;
-    const byteLength = Math.min(length, Math.floor(layout.chunkBytes / unit)) * unit;
-    if (byteLength === 0) return;
-    for (let from = 0; from < size; from++) if (withOwn || from !== rank) scratch.of(from, byteLength);
-  };
+  const { stagingBytes, registersMemory } = memory;
   return {
     kind: "dry",
+    dryBackend,
     sums: "rank-order",
     stagingBytes,
-    registersMemory: registers,
-    gatherMemory: () => registers ? gathered.open() : undefined,
+    registersMemory,
+    gatherMemory: () => memory.gatherMemory(),
     openWindow(byteLengths, unit): Window {
       const own = at(byteLengths, rank, "part of rank");
-      const isRegistered = registers && isRegisteredWindow(byteLengths);
-      const pointer = allocate(isRegistered ? registeredBytes(own) : own, `window '${unit}'`, "parameters");
+      const pointer = memory.openWindow(byteLengths, `window '${unit}'`);
       const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
         const parts = byteLengths.map((byteLength, r) => range(dst + at(offsets, r, "offset of rank"), byteLength));
         return enqueue(device, `gather '${unit}'`, [range(pointer, own)], parts);
@@ -99,23 +63,13 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
     },
     reduceScatter({ src, dtype, slices, dst, dstDtype, scale, accumulate }): Work {
       const { length } = at(slices, rank, "slice of rank");
-      reserve(length, dtype.byteLength, false);
-      const isCast = dtype !== dstDtype || accumulate;
-      const sums = layout === undefined && isCast
-        ? allocator.allocate(length * dtype.byteLength, "reduce-scatter", "staging")
-        : undefined;
-      if (sums !== undefined) allocator.free(sums);
+      memory.reduceScatter(length, dtype, dtype === dstDtype && !accumulate);
       const written = range(dst, length * dstDtype.byteLength);
       const read = slices.map((slice) => range(src + slice.offset * dtype.byteLength, slice.length * dtype.byteLength));
       return enqueue(device, "reduce-scatter", [...read, ...accumulate ? [written] : [], ...factor(scale)], [written]);
     },
     allReduce({ ptr, n, dtype, op, scale }): Work {
-      if (layout !== undefined) {
-        const oneShot = oneShotLength(layout, dtype.byteLength);
-        const isAtOnce = n <= oneShot || op === "max";
-        const length = isAtOnce ? Math.min(n, oneShot) : at(evenSlices(n, size), rank, "slice of rank").length;
-        reserve(length, dtype.byteLength, op === "max");
-      }
+      memory.allReduce({ n, dtype, op });
       const whole = [range(ptr, n * dtype.byteLength)];
       return enqueue(device, "all-reduce", [...whole, ...factor(scale)], whole);
     },
@@ -128,13 +82,11 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
     transfer(transfers): Work {
       const of = (kind: Transfer["kind"]): MemoryRange[] =>
         transfers.filter((one) => one.kind === kind).map(({ ptr, byteLength }) => range(ptr, byteLength));
-      return enqueue(device, "send and receive", of("send"), of("receive"));
+      // Messages that touch may lie in different blocks.
+      return enqueue(device, "send and receive", of("send"), of("receive"), (ranges) => ranges);
     },
-    split: (part) => dryPlane(part, device, slotBytes, options),
-    dispose(): void {
-      if (slots !== undefined) allocator.free(slots);
-      scratch[Symbol.dispose]();
-    },
+    split: (part) => dryPlane(part, device, memory.split(part), dryBackend),
+    dispose: () => memory[Symbol.dispose](),
   };
 }
 
@@ -144,11 +96,12 @@ function enqueue(
   operation: string,
   reads: readonly MemoryRange[],
   writes: readonly MemoryRange[],
+  join: (ranges: readonly MemoryRange[]) => readonly MemoryRange[] = joined,
 ): Work {
   if (!isDry(device)) return FINISHED;
   device.enqueue(operation, [
-    ...joined(reads).map((range) => ({ ...range, writes: false, what: "what is sent" })),
-    ...joined(writes).map((range) => ({ ...range, writes: true, what: "what is received" })),
+    ...join(reads).map((range) => ({ ...range, writes: false, what: "what is sent" })),
+    ...join(writes).map((range) => ({ ...range, writes: true, what: "what is received" })),
   ]);
   return enqueuedWork(device);
 }
@@ -187,6 +140,6 @@ export function openDry(device: Device, options: DryOptions): ProcessGroup {
   const { rank, worldSize, standsFor = "shm" } = options;
   checkRank(rank, worldSize, "A dry group");
   const control = new DryControlPlane(placeInWorld(rank, worldSize));
-  const slotBytes = standsFor === "nccl" ? 0 : slotBytesOf(standsFor, worldSize, options);
-  return new ProcessGroup(control, dryPlane(control, device, slotBytes, options));
+  const memory = openPlaneMemory(standsFor, control, device, options);
+  return new ProcessGroup(control, dryPlane(control, device, memory, standsFor));
 }

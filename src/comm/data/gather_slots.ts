@@ -93,7 +93,7 @@ export class GatherSlots {
   }
 
   #find(user: object, byteLength: number): Slot | undefined {
-    const isCapturing = this.#device.graphs?.isCapturing === true;
+    const { isCapturing } = this.#device.traits.hostWork;
     const all = this.#slots.filter((slot) => slot.byteLength === byteLength && (isCapturing || slot.graphs === 0));
     const free = all.filter(({ freed }) => freed !== undefined).sort((a, b) => timeOf(a) - timeOf(b));
     const [oldest] = free;
@@ -105,7 +105,7 @@ export class GatherSlots {
   }
 
   #take(user: object, byteLength: number, owner: string, kind: MemoryKind): DevicePtr | undefined {
-    const { graphs, streams: { current } } = this.#device;
+    const { traits: { hostWork }, streams: { current } } = this.#device;
     let slot = this.#find(user, byteLength);
     if (slot === undefined) {
       const ptr = this.#make(byteLength, owner, kind);
@@ -118,10 +118,10 @@ export class GatherSlots {
     slot.freed = undefined;
     slot.taken = ++this.#time;
     this.#taken.set(byteLength, slot.taken);
-    if (graphs?.isCapturing === true) {
+    if (hostWork.isCapturing) {
       const taken = slot;
       taken.graphs++;
-      graphs.afterGraph(() => taken.graphs--);
+      hostWork.afterGraph(() => taken.graphs--);
     }
     return slot.ptr;
   }

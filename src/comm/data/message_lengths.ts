@@ -65,7 +65,7 @@ export class MessageLengths implements Disposable {
     }
   }
 
-  /** True if the peer has published the same length, or so many later ones that it is not kept any more. */
+  /** True if the peer has published the same length, or more than {@link KEPT} later ones, so that this one is no longer kept. */
   #isAnnounced({ transfer: { kind, byteLength, peer }, number }: Unannounced): boolean {
     const { rank, worldRanks } = this.#control;
     const place = placeOf(kind === "receive", rank, number);

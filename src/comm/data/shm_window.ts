@@ -30,7 +30,7 @@ export function openShmWindow(
   const { rank, size } = control;
   const { device, posix: { provider, libc: { symbols: { memcpy } } } } = pages;
   const gatheredBytes = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
-  const copyPastCaches = gatheredBytes < PAST_CACHES_BYTES ? undefined : device.copyPastCaches?.bind(device);
+  const nonTemporal = gatheredBytes < PAST_CACHES_BYTES ? undefined : device.traits.nonTemporal;
   // Offsets of the epochs, then of each rank's part, in whole pages.
   const headBytes = pages.roundUp(size * RANK_WORDS * 4);
   const begins: number[] = [];
@@ -69,7 +69,7 @@ export function openShmWindow(
         const place = devicePtr(dst + at(offsets, peer, "offset of rank"));
         if (peer !== rank) published.wait(peer, epoch, "publishing what it wrote");
         const part = provider.offset(address, at(begins, peer, "part of rank"));
-        if (copyPastCaches !== undefined) copyPastCaches(place, provider.numberOf(part), byteLength);
+        if (nonTemporal !== undefined) nonTemporal.copy(place, provider.numberOf(part), byteLength);
         else if (peer === rank) device.copy(place, pointer, byteLength);
         else if (byteLength > 0) memcpy(pages.native(place), part, byteLength);
       }

@@ -57,6 +57,7 @@ export interface StagingPlace extends Pick<DataPlane, "kind" | "split"> {
 /** The data plane of ranks that share memory. */
 export class StagedDataPlane implements DataPlane {
   readonly kind: string;
+  readonly dryBackend: "shm" | "loopback";
   readonly stagingBytes: number;
   readonly split: DataPlane["split"];
   readonly sums = "rank-order";
@@ -68,6 +69,7 @@ export class StagedDataPlane implements DataPlane {
   constructor(place: StagingPlace) {
     this.kind = place.kind;
     this.stagingBytes = place.stagingBytes;
+    this.dryBackend = place.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
     this.split = place.split;
     this.#place = place;
     this.#peers = place.words.flatMap((_, rank) => rank === place.control.rank ? [] : rank);

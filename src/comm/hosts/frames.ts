@@ -15,6 +15,7 @@
  * @module
  */
 import { at } from "../../at.ts";
+import { UnsupportedError } from "../../errors.ts";
 
 /** Kinds of frames, by their code. */
 export const FRAME_KINDS = [
@@ -47,6 +48,8 @@ export const STRANGER_BYTES = 256;
 export const RANK_BYTES: number = 2 ** 22;
 
 const HEAD_BYTES = 4;
+/** Largest length, and largest number, of a frame. */
+const MAX_LENGTH = 2 ** 32 - 1;
 
 /** Bytes that are not a frame, or a frame that may not come now. */
 export class FrameError extends Error {
@@ -179,6 +182,17 @@ export class FrameWriter {
   write(kind: FrameKind, ...fields: readonly Field[]): void {
     const parts = fields.map((field) => typeof field === "string" ? new TextEncoder().encode(field) : field);
     const length = parts.reduce<number>((sum, part) => sum + (typeof part === "number" ? 4 : part.length), 1);
+    if (length > MAX_LENGTH) {
+      throw new UnsupportedError(
+        `Cannot send a frame '${kind}' of ${length} bytes: its length has 32 bits, at most ${MAX_LENGTH}`,
+      );
+    }
+    for (const part of parts) {
+      if (typeof part !== "number" || (Number.isInteger(part) && part >= 0 && part <= MAX_LENGTH)) continue;
+      throw new UnsupportedError(
+        `Cannot send ${part} in a frame '${kind}': its numbers are integers from 0 to ${MAX_LENGTH}`,
+      );
+    }
     this.#reserve(HEAD_BYTES + length);
     const view = new DataView(this.#bytes.buffer);
     view.setUint32(this.#end, length, true);

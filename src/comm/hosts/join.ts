@@ -43,6 +43,9 @@ export interface HostsJoinOptions extends ControlOptions {
   readonly joinTimeoutSeconds?: number | undefined;
 }
 
+/** Meeting point of the ranks of several hosts. */
+export type HostsPlace = Pick<HostsJoinOptions, "address" | "port" | "token" | "localWorldSize">;
+
 /**
  * Joins the other ranks, on this host and others.
  *
@@ -57,7 +60,7 @@ export async function joinHosts(options: HostsJoinOptions): Promise<HostsControl
   checkRank(rank, worldSize, "This process");
   const sockets = await openSockets();
   const store = rank === 0 ? startStore(sockets, options) : undefined;
-  const joining = new Joining(sockets, options, store);
+  const joining = new HostsJoin(sockets, options, store);
   try {
     return await joining.join();
   } catch (error) {
@@ -78,7 +81,7 @@ export async function giveUpHosts(options: HostsJoinOptions, reason: string, ove
   const sockets = await openSockets();
   try {
     const store = options.rank === 0 ? startStore(sockets, options) : undefined;
-    await new Joining(sockets, { ...options, joinTimeoutSeconds: Infinity }, store).standIn(reason, over);
+    await new HostsJoin(sockets, { ...options, joinTimeoutSeconds: Infinity }, store).standIn(reason, over);
   } catch (error) {
     // The rank had joined, or its store lives on: no rank waits for it to join.
     if (!(error instanceof RendezvousError)) throw error;
@@ -97,7 +100,7 @@ function startStore(sockets: Sockets, { address, port, worldSize, token }: Hosts
   return startBackgroundWorker(new URL("./store_worker.ts", import.meta.url), data);
 }
 
-class Joining {
+class HostsJoin {
   readonly #sockets: Sockets;
   readonly #options: HostsJoinOptions;
   readonly #store: BackgroundWorker | undefined;

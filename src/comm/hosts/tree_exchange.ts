@@ -13,6 +13,7 @@
  * @module
  */
 import { at } from "../../at.ts";
+import { UnsupportedError } from "../../errors.ts";
 import type { TreePlace } from "./tree.ts";
 
 // Words of a mailbox's head.
@@ -86,7 +87,14 @@ export class TreeExchange {
     new DataView(own.buffer).setUint32(0, this.#rank, true);
     new DataView(own.buffer).setUint32(4, bytes.length, true);
     own.set(bytes, ENTRY_BYTES);
-    const gathered = concat([own, ...yield* this.#takeUp()]);
+    const below = [own, ...yield* this.#takeUp()];
+    const byteLength = below.reduce((sum, part) => sum + part.length, 0);
+    if (byteLength >= 2 ** 32) {
+      throw new UnsupportedError(
+        `Cannot exchange ${byteLength} bytes between hosts: their length has 32 bits; exchange less at once`,
+      );
+    }
+    const gathered = concat(below);
     if (this.#place.parent !== undefined) yield* this.#sendUp(this.#place.parent, gathered);
     return this.#split(yield* this.#passDown(gathered));
   }

@@ -10,7 +10,7 @@
  */
 import { InternalError } from "../../errors.ts";
 import type { Tokenizer } from "../tokenizer.ts";
-import type { Span } from "./template.ts";
+import type { TextSpan } from "./template.ts";
 
 /** Longest stretch, in characters, in which an end of a token is looked for before a place. */
 const STRETCH = 256;
@@ -35,7 +35,7 @@ export function tokensIn(
   tokenizer: Tokenizer,
   text: string,
   ids: readonly number[],
-  spans: readonly Span[],
+  spans: readonly TextSpan[],
 ): boolean[] {
   const isIn = ids.map(() => false);
   const encoded = { tokenizer, text, ids };

@@ -56,6 +56,17 @@ export type RefuseRow = (expected: string, got: string) => Error;
 const known = (textField: string): string =>
   `the columns "messages", "prompt" and "completion", "conversations", "instruction" and "output", or "${textField}"`;
 
+/** All columns that are read of rows, apart from that of their text. */
+const COLUMNS = [
+  ...["messages", "prompt", "completion", "conversations", "system", "tools", "chat_template_kwargs"],
+  ...["instruction", "input", "output", "history"],
+];
+
+/** The columns that are read of rows: the others need not be decoded. */
+export function columnsRead(textField: string): readonly string[] {
+  return [...COLUMNS, textField];
+}
+
 /** The convention that a row follows; undefined for none. */
 export function conventionOf(
   value: JsonObject,

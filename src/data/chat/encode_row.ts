@@ -9,10 +9,10 @@ import { IGNORED, type TokenSample } from "../samples/sample.ts";
 import { eosOf } from "../packing.ts";
 import type { Tokenizer } from "../tokenizer.ts";
 import { commonLength, tokensIn } from "./boundaries.ts";
-import type { Chat, PlainText, PromptCompletion, RowContents } from "./columns.ts";
+import type { Chat, PlainText, PromptCompletion, RefuseRow, RowContents } from "./columns.ts";
 import { TemplateFailure } from "./failure.ts";
 import { type ChatTemplates, noTemplate } from "./load_template.ts";
-import type { ChatTemplate, MarkedText, Span, TemplateInputs } from "./template.ts";
+import type { ChatTemplate, MarkedText, TemplateInputs, TextSpan } from "./template.ts";
 import { renderTurns, requirePrefix } from "./turns.ts";
 
 /** The tokens that the loss is on: an assistant's messages of a chat, the completion after a prompt, or all tokens. */
@@ -65,8 +65,6 @@ export function encodeRow(contents: RowContents, place: RowPlace, encoding: RowE
   }
   return { ids: kept, labels, cut: ids.length - kept.length };
 }
-
-type RefuseRow = (expected: string, got: string) => ConfigError;
 
 /** Ids of a row, and for each whether it is trained on. */
 interface Targets {
@@ -130,7 +128,7 @@ function spansOf(
     return template.marksAssistant ? template.renderMarked(inputs) : renderTurns(template, inputs);
   }
   const text = template.render(inputs);
-  const whole: Span = { start: 0, end: text.length };
+  const whole: TextSpan = { start: 0, end: text.length };
   if (part === "all" || promptLength === undefined) return { text, spans: [whole] };
   const messages = inputs.messages.slice(0, promptLength);
   const prompt = template.render({ ...inputs, messages, addGenerationPrompt: true });

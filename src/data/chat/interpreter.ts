@@ -8,7 +8,7 @@ import { Interpreter } from "@huggingface/jinja";
 import { TemplateFailure } from "./failure.ts";
 
 type Evaluate = Interpreter["evaluate"];
-type Statement = Parameters<Evaluate>[0];
+type TemplateStatement = Parameters<Evaluate>[0];
 type Value = ReturnType<Evaluate>;
 
 const TEXT = "StringValue";
@@ -30,7 +30,7 @@ export class PythonInterpreter extends Interpreter {
   #operands: Value[] | undefined;
 
   /** @throws {TemplateFailure} for a sum of a text and a value that is no text */
-  override evaluate(statement: Statement, environment: Parameters<Evaluate>[1]): Value {
+  override evaluate(statement: TemplateStatement, environment: Parameters<Evaluate>[1]): Value {
     const outer = this.#operands;
     const operands: Value[] | undefined = isSum(statement) ? [] : undefined;
     this.#operands = operands;
@@ -47,7 +47,7 @@ export class PythonInterpreter extends Interpreter {
   }
 }
 
-function isSum(statement: Statement): boolean {
+function isSum(statement: TemplateStatement): boolean {
   if (statement?.type !== "BinaryExpression" || !("operator" in statement)) return false;
   const { operator } = statement;
   return typeof operator === "object" && operator !== null && "value" in operator && operator.value === "+";

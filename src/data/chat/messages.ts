@@ -13,7 +13,7 @@ const REASONING = ["reasoning_content", "thinking", "reasoning"] as const;
  * Reads a list of messages as `transformers` prepares it for a template: keys without a value are left out, and reasoning has the
  * names that templates read.
  *
- * @param column where the list lies
+ * @param column the column of the list
  */
 export function readMessages(value: unknown, column: string, refuse: RefuseRow): readonly ChatMessage[] {
   if (!Array.isArray(value) || value.length === 0) {

@@ -24,7 +24,7 @@ export interface TemplateInputs {
 }
 
 /** A part of a text, in UTF-16 units. */
-export interface Span {
+export interface TextSpan {
   readonly start: number;
   readonly end: number;
 }
@@ -32,7 +32,7 @@ export interface Span {
 /** A text with the parts that an assistant has written. */
 export interface MarkedText {
   readonly text: string;
-  readonly spans: readonly Span[];
+  readonly spans: readonly TextSpan[];
 }
 
 /** A tag of `transformers`, which Jinja does not have. */
@@ -109,7 +109,7 @@ export class ChatTemplate {
     }
     const [begin, end] = [String.fromCharCode(first), String.fromCharCode(first + 1)];
     const marked = this.#run(inputs, [begin, end]);
-    const spans: Span[] = [];
+    const spans: TextSpan[] = [];
     let plain = "";
     let start: number | undefined;
     for (const part of marked.split(new RegExp(`([${begin}${end}])`))) {

@@ -5,7 +5,7 @@
  * @module
  */
 import { TemplateFailure } from "./failure.ts";
-import type { ChatTemplate, MarkedText, Span, TemplateInputs } from "./template.ts";
+import type { ChatTemplate, MarkedText, TemplateInputs, TextSpan } from "./template.ts";
 
 /**
  * The text of a chat with the spans of its assistant's turns. Of each turn the text of all messages before it, with what begins an
@@ -17,7 +17,7 @@ import type { ChatTemplate, MarkedText, Span, TemplateInputs } from "./template.
 export function renderTurns(template: ChatTemplate, inputs: TemplateInputs): MarkedText {
   const text = template.render(inputs);
   const { messages } = inputs;
-  const spans: Span[] = [];
+  const spans: TextSpan[] = [];
   for (const [i, { role }] of messages.entries()) {
     if (role !== "assistant") continue;
     const { start, end } = turnOf(template, inputs, i, text);
@@ -26,7 +26,7 @@ export function renderTurns(template: ChatTemplate, inputs: TemplateInputs): Mar
   return { text, spans };
 }
 
-function turnOf(template: ChatTemplate, inputs: TemplateInputs, i: number, text: string): Span {
+function turnOf(template: ChatTemplate, inputs: TemplateInputs, i: number, text: string): TextSpan {
   const { messages } = inputs;
   const before = i === 0
     ? ""

@@ -19,7 +19,7 @@ interface CsvRecord {
 /**
  * Rows of pieces of a file.
  *
- * @param name what errors call the data
+ * @param name the data's name in errors
  * @throws {ConfigError} if it is no UTF-8, the header names no columns or a column twice, or a quote is never closed
  */
 export async function* csvRows(

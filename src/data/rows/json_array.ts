@@ -20,7 +20,7 @@ const BYTE_ORDER_MARK: readonly number[] = [0xef, 0xbb, 0xbf];
 /**
  * Rows of pieces of a file.
  *
- * @param name what errors call the data
+ * @param name the data's name in errors
  * @throws {ConfigError} where the array itself is broken, as nothing says where the next row begins then
  */
 export async function* jsonArray(

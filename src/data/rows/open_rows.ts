@@ -6,9 +6,10 @@
 import { ConfigError } from "../../errors.ts";
 import { sha256 } from "../../runtime/checksum.ts";
 import { fileByteLength, openReadable } from "../../runtime/files.ts";
-import { conventionOf } from "../chat/columns.ts";
+import { columnsRead, conventionOf } from "../chat/columns.ts";
 import { findFiles, type SkippedFiles } from "../find_files.ts";
 import type { BadRow, Row } from "./row.ts";
+import { ROW_FORMATS } from "../formats.ts";
 import { mayHoldRows, rowsOf } from "./rows.ts";
 
 /** Rows in a fixed order. */
@@ -33,10 +34,10 @@ export interface RowOptions {
   readonly name: string;
 }
 
-/** Formats, as `formats.ts` names them, that hold rows where the file's name says so. */
-const FORMATS = ["gzip", "JSON array", "JSON lines", "CSV"];
-
-const takes = (file: string, format: string): boolean => mayHoldRows(file) && FORMATS.includes(format);
+/** True for a file that holds rows by its name, in a format that {@link rowsOf} reads. */
+export function takesRows(file: string, format: string): boolean {
+  return mayHoldRows(file) && ROW_FORMATS.includes(format);
+}
 
 /**
  * Opens rows of chats, or of prompts and completions, where some file holds them; undefined where all is text.
@@ -47,7 +48,7 @@ const takes = (file: string, format: string): boolean => mayHoldRows(file) && FO
  */
 export async function openRows(inputs: readonly string[], options: RowOptions): Promise<RowSource | undefined> {
   const { textField, name } = options;
-  const found = findFiles(inputs, { field: textField, name, takes });
+  const found = findFiles(inputs, { field: textField, name, takes: takesRows });
   const files = found.files.filter(mayHoldRows);
   if (!await hasChats(files, options)) return undefined;
   const problems = found.files.filter((file) => !files.includes(file) && inputs.includes(file)).map((file) => ({
@@ -59,7 +60,7 @@ export async function openRows(inputs: readonly string[], options: RowOptions): 
     files,
     skipped: found.skipped,
     byteLength: files.reduce((sum, file) => sum + fileByteLength(file), 0),
-    rows: () => allRows(files, name),
+    rows: () => allRows(files, options),
     fingerprint: () => sha256(contentsOf(files)),
   };
 }
@@ -67,20 +68,31 @@ export async function openRows(inputs: readonly string[], options: RowOptions): 
 /** True if the first row of any file is a chat, or a prompt with its completion. */
 async function hasChats(files: readonly string[], { textField, name }: RowOptions): Promise<boolean> {
   for (const file of files) {
-    for await (const row of rowsOf(file, name)) {
-      if (!("value" in row)) break;
-      const convention = conventionOf(row.value, textField);
-      if (convention !== undefined && convention !== "text") return true;
-      break;
-    }
+    const convention = await conventionOfFile(file, { textField, name });
+    if (convention !== undefined && convention !== "text") return true;
   }
   return false;
 }
 
-async function* allRows(files: readonly string[], name: string): ReturnType<RowSource["rows"]> {
+/** The convention of a file's first row; undefined for none, and where that row cannot be read. */
+export async function conventionOfFile(
+  file: string,
+  { textField, name }: RowOptions,
+): Promise<ReturnType<typeof conventionOf>> {
+  for await (const row of rowsOf(file, name, columnsRead(textField))) {
+    return "value" in row ? conventionOf(row.value, textField) : undefined;
+  }
+  return undefined;
+}
+
+async function* allRows(
+  files: readonly string[],
+  { name, textField }: RowOptions,
+): ReturnType<RowSource["rows"]> {
   let bytesRead = 0;
+  const columns = columnsRead(textField);
   for (const file of files) {
-    for await (const row of rowsOf(file, name)) yield { ...row, bytesRead };
+    for await (const row of rowsOf(file, name, columns)) yield { ...row, bytesRead };
     bytesRead += fileByteLength(file);
   }
 }

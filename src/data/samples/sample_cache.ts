@@ -56,7 +56,7 @@ const ENCODING = "samples 2";
 /**
  * The cache of rows under an encoding.
  *
- * @param directory where files lie; made when needed
+ * @param directory folder of the files; made when needed
  * @param known fingerprint of the rows, where another rank has read them. @default they are read, or looked up
  */
 export function sampleCache(

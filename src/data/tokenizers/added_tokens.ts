@@ -25,7 +25,7 @@ export interface AddedToken {
 }
 
 /** A part of text: a token, or text without one. */
-export interface Section {
+export interface TextOrToken {
   readonly start: number;
   readonly end: number;
   /** The token; undefined for text without one. */
@@ -58,8 +58,8 @@ export class AddedTokenFinder {
   readonly #first: RegExp | undefined;
 
   /**
-   * @param file where they are named
-   * @param normalize what contents are normalized by
+   * @param file the file that names them
+   * @param normalize normalizes their contents
    * @throws {CheckpointError} if two of them, or a token and no text, are equal when normalized
    */
   constructor(tokens: readonly AddedToken[], file: string, normalize?: Normalizer) {
@@ -85,8 +85,8 @@ export class AddedTokenFinder {
   }
 
   /** Divides text, which is not empty. */
-  split(text: string): readonly Section[] {
-    const sections: Section[] = [];
+  split(text: string): readonly TextOrToken[] {
+    const sections: TextOrToken[] = [];
     let done = 0;
     for (const { start: found, end: foundEnd, token } of this.#matches(text)) {
       if (token.singleWord && !isWord(text, found, foundEnd)) continue;

@@ -35,7 +35,7 @@ const CHARACTERS = new Map([["n", 10], ["r", 13], ["t", 9], ["v", 11], ["f", 12]
 const FOLDED_PAIRS = /ss|ff|fi|fl|st/i;
 
 /** An expression that was read. */
-export interface Translation {
+export interface TranslatedRegex {
   readonly source: string;
   readonly flags: string;
 }
@@ -48,7 +48,7 @@ export class RegexError extends Error {}
  *
  * @throws {RegexError} naming syntax that is not supported
  */
-export function translateRegex(pattern: string): Translation {
+export function translateRegex(pattern: string): TranslatedRegex {
   const reader = new Reader(pattern);
   const source = reader.alternatives();
   if (!reader.isAtEnd) reader.refuse("an unmatched ')'");
@@ -144,7 +144,7 @@ class Reader {
     }
     // After an interval, '+' repeats it: this is Ruby's syntax.
     if (isInterval && this.#take("+")) return `(?:${atom}${quantifier})+`;
-    // What has matched is not given back: in JavaScript, what a lookahead has matched is not.
+    // An atomic group gives nothing back: in JavaScript a lookahead does not either.
     const isPossessive = this.#take("+");
     if (/[*+?{]/.test(this.#characters[this.#at] ?? "")) this.refuse("a repeated repetition");
     return isPossessive ? this.#atomic(`${atom}${quantifier}`) : `${atom}${quantifier}`;

@@ -17,8 +17,8 @@ export interface TextPiece {
   readonly isFirst: boolean;
 }
 
-/** A part of a text: where it starts and ends, and whether it matched. */
-interface TextSpan {
+/** A part of a text that matches the pattern, or that lies between two matches. */
+interface MatchedSpan {
   readonly start: number;
   end: number;
   readonly isMatch: boolean;
@@ -61,8 +61,8 @@ export function splitBy(
   for (const { start, end } of merge(spansOf(text, pattern, invert), behavior)) add(start, end);
 }
 
-function spansOf(text: string, pattern: RegExp, invert: boolean): TextSpan[] {
-  const spans: TextSpan[] = [];
+function spansOf(text: string, pattern: RegExp, invert: boolean): MatchedSpan[] {
+  const spans: MatchedSpan[] = [];
   let end = 0;
   for (const match of text.matchAll(pattern)) {
     const [{ length }] = match;
@@ -93,8 +93,8 @@ export function replaceMatches(text: string, pattern: RegExp, content: string): 
   });
 }
 
-function merge(spans: readonly TextSpan[], behavior: Behavior): readonly TextSpan[] {
-  const out: TextSpan[] = [];
+function merge(spans: readonly MatchedSpan[], behavior: Behavior): readonly MatchedSpan[] {
+  const out: MatchedSpan[] = [];
   let wasMatch = false;
   if (behavior === "MergedWithNext") {
     for (const span of spans.toReversed()) {

@@ -12,7 +12,7 @@ import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "../k
 import { dtypeParameters, MAX_LIST, SAMPLE, SHAPE_SLOTS, SLOT_BYTES } from "./source.ts";
 
 /** Writes one argument of a call. */
-type Writer = (args: Arguments) => void;
+type ArgumentWriter = (args: Arguments) => void;
 
 /** The bytes of a kernel's arguments, and a function that checks and writes them for each call. */
 export interface ArgumentBlock {
@@ -51,7 +51,7 @@ export function argumentBlock(kernel: string, entry: KernelEntry, shared: Shared
   const missing = (name: string, value: unknown): never => {
     throw new InternalError(`'${kernel}' was called with ${String(value)} for '${name}'`);
   };
-  const list = (at: number, name: string, most: number, hasCount: boolean): Writer => (args) => {
+  const list = (at: number, name: string, most: number, hasCount: boolean): ArgumentWriter => (args) => {
     const given = args[name];
     if (typeof given !== "object" || "code" in given) return missing(name, given);
     if (given.length > most) throw new InternalError(`'${kernel}' takes at most ${most} ${name}, got ${given.length}`);
@@ -62,7 +62,7 @@ export function argumentBlock(kernel: string, entry: KernelEntry, shared: Shared
       place += SLOT_BYTES;
     }
   };
-  const writers: Writer[] = [];
+  const writers: ArgumentWriter[] = [];
   let at = 0;
   for (const [i, [name, kind]] of values.entries()) {
     const isList = kind === "shape" || kind === "strides";
@@ -107,7 +107,7 @@ function valueWriter(
   kind: ValueKind,
   whole: (at: number, value: number) => void,
   missing: (name: string, value: unknown) => never,
-): Writer {
+): ArgumentWriter {
   const names = functionsOf(kind);
   return (args) => {
     const value = args[name];

@@ -14,13 +14,14 @@ import { openCpuDevice } from "../cpu.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import { COPIED_IN, WAITED } from "../graphs.ts";
 import type { Arguments } from "../kernels/signature.ts";
-import type { KernelName, Kernels } from "../kernels/table.ts";
+import type { Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
 import { NativeDevice } from "../native/device.ts";
 import { type MemoryPlace, OffloadPool } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type StreamName, Streams } from "../stream.ts";
+import type { DeviceTraits } from "../traits.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
 import { CudnnAttention } from "./cudnn/attention.ts";
@@ -31,6 +32,7 @@ import { LAUNCHES, type Launches } from "./launches.ts";
 import { attributeOf, type CudaLibraries, leaveCard, type LocalRank, openCudaLibraries } from "./libraries.ts";
 import { PinnedCopies } from "./pinned.ts";
 import { Products } from "./products.ts";
+import { scratchBytesReader } from "./spread.ts";
 import { Staging } from "./staging.ts";
 import { CudaStream, type HostWait } from "./streams.ts";
 import { type KernelTexts, readKernelTexts } from "./texts.ts";
@@ -69,15 +71,12 @@ const SAMPLE_BYTES = 8;
 export class CudaDevice implements Device {
   readonly name: string;
   readonly mathName = "cuda";
-  readonly attention: Attention;
   readonly detail: string;
   readonly allocator: CudaAllocator;
   readonly kernels: Kernels;
-  readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
-  readonly logitsAtOnce: number;
   readonly math: PortableMath;
-  readonly trace: Trace | undefined;
+  readonly traits: DeviceTraits;
   readonly streams: Streams;
   readonly graphs: CudaGraphs;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
@@ -99,13 +98,8 @@ export class CudaDevice implements Device {
     const { memoryBytes, trace, environment, launches = LAUNCHES, report = () => {} } = options;
     const { index, cudart, nvrtc, cudnn, provider } = libraries;
     this.name = `cuda:${index}`;
-    this.attention = cudnn === undefined ? OWN_ATTENTION : "cudnn";
     this.math = math;
-    this.trace = trace;
-    const { lacks, logitsAtOnce, scratchBytes } = cardTraits(launches);
-    this.lacks = lacks;
-    this.logitsAtOnce = logitsAtOnce;
-    this.#scratchBytes = scratchBytes;
+    this.#scratchBytes = scratchBytesReader(launches);
     this.#libraries = libraries;
     this.streams = new Streams((name) => {
       const stream = new CudaStream(name, cudart, () => this.#hostWaits.at(-1));
@@ -135,7 +129,7 @@ export class CudaDevice implements Device {
         this.synchronize();
       },
       readLater: () => this.#staging.readLater(status, STATUS_AREA_BYTES, this.#current),
-      isCapturing: () => this.graphs.isCapturing,
+      isCapturing: () => this.graphs.hostWork.isCapturing,
     });
     const firstSample = devicePtr(status + STATUS_AREA_BYTES);
     const [origin, ...others] = [...this.#streams.values()];
@@ -144,6 +138,14 @@ export class CudaDevice implements Device {
       ...{ cudart, allocator: this.allocator, origin, others, synchronize: () => this.synchronize() },
       writeFirstSample: (sample) => this.copyIn(firstSample, new Uint8Array(Float64Array.of(sample).buffer)),
     });
+    this.traits = {
+      ...cardTraits(launches),
+      attention: cudnn === undefined ? OWN_ATTENTION : "cudnn",
+      copyPinned: (to, from, byteLength) => this.#copyPinned(to, from, byteLength),
+      hostWork: this.graphs.hostWork,
+      graphs: this.graphs,
+      trace,
+    };
     const capability = attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMajor") * 10 +
       attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMinor");
     const compiler = new KernelCompiler(
@@ -157,7 +159,7 @@ export class CudaDevice implements Device {
     const stream = (): CudaStream => this.#current;
     const shared = { status, firstSample, sampleBase: () => this.graphs.sampleBase };
     const mayLoad = (kernel: string): void => {
-      this.graphs.refuse(`kernel '${kernel}' runs for the first time in it; run the work once more before`);
+      this.graphs.hostWork.refuse(`kernel '${kernel}' runs for the first time in it; run the work once more before`);
     };
     const parts = { device, index, cudart, compiler, texts, launches, allocator };
     const kernels = cudaKernels({ ...parts, stream, shared, mayLoad });
@@ -177,12 +179,12 @@ export class CudaDevice implements Device {
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
-    this.graphs.refuse(COPIED_IN);
+    this.graphs.hostWork.refuse(COPIED_IN);
     this.#staging.copyIn(dst, src, this.#current);
   }
 
   copyOut(dst: Uint8Array, src: DevicePtr): void {
-    this.graphs.refuse(WAITED);
+    this.graphs.hostWork.refuse(WAITED);
     this.#staging.copyOut(dst, src, this.#current);
   }
 
@@ -195,12 +197,12 @@ export class CudaDevice implements Device {
     this.allocator.free(aside);
   }
 
-  copyPinned(to: MemoryPlace, from: MemoryPlace, byteLength: number): boolean {
+  #copyPinned(to: MemoryPlace, from: MemoryPlace, byteLength: number): boolean {
     const { isPinned, device: pool } = this.offload;
     const pinned = this.#pinned;
     const isOurs = (to.device === this && from.device === pool) || (to.device === pool && from.device === this);
     if (!isPinned || pinned === undefined || !isOurs) return false;
-    this.graphs.refuse(WAITED);
+    this.graphs.hostWork.refuse(WAITED);
     pinned.enqueue(to.device === this ? "to card" : "from card", to, from, byteLength, this.#current);
     return true;
   }
@@ -245,7 +247,7 @@ export class CudaDevice implements Device {
   }
 
   synchronize(): void {
-    this.graphs.refuse(WAITED);
+    this.graphs.hostWork.refuse(WAITED);
     for (const stream of this.#streams.values()) stream.synchronize();
   }
 

@@ -10,6 +10,7 @@
 import { GraphCaptureError, NativeError } from "../../errors.ts";
 import { CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
 import type { Out } from "../../ffi/types.ts";
+import { GraphCapture, type LaunchWork } from "../graph_capture.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../graphs.ts";
 import type { CudaAllocator } from "./allocator.ts";
 import type { Cudart } from "./libraries.ts";
@@ -28,42 +29,25 @@ export interface GraphParts {
 }
 
 export class CudaGraphs implements DeviceGraphs {
+  /** The capture under way, as host code sees it. */
+  readonly hostWork: GraphCapture;
   readonly #parts: GraphParts;
-  /** Name of the work that is captured. */
-  #what: string | undefined;
   /** First sample of the next launch, and the number that lies on the card. */
   #firstSample = 0;
   #written = 0;
 
   constructor(parts: GraphParts) {
     this.#parts = parts;
-  }
-
-  get isCapturing(): boolean {
-    return this.#what !== undefined;
+    this.hostWork = new GraphCapture((end) => parts.allocator.afterGraph(end));
   }
 
   /** The number that the card adds to the sample numbers of kernels enqueued now. */
   get sampleBase(): number {
-    return this.#what === undefined ? this.#written : this.#firstSample;
-  }
-
-  /**
-   * Refuses an action that a capture does not allow.
-   *
-   * @param does the action, e.g. `a value is read`
-   * @throws {GraphCaptureError} if work is being captured
-   */
-  refuse(does: string): void {
-    if (this.#what !== undefined) throw new GraphCaptureError(this.#what, does);
+    return this.hostWork.isCapturing ? this.#firstSample : this.#written;
   }
 
   setFirstSample(sample: number): void {
     this.#firstSample = sample;
-  }
-
-  afterGraph(end: () => void): void {
-    this.#parts.allocator.afterGraph(end);
   }
 
   rehearse<T>(work: () => T): GraphPlan<T> {
@@ -71,13 +55,13 @@ export class CudaGraphs implements DeviceGraphs {
   }
 
   capture<T>(what: string, { bytes }: GraphPlan<unknown>, work: () => T): { graph: DeviceGraph; value: T } {
-    this.refuse("another capture begins in it");
+    this.hostWork.refuse("another capture begins in it");
     const { cudart: { symbols, provider }, allocator, origin, synchronize } = this.#parts;
     synchronize();
     const memory = allocator.openGraph(bytes);
     const graph = provider.out("cudaGraph_t");
     try {
-      const value = this.#take(what, graph, () => memory.capture(work));
+      const { value, host } = this.#take(what, graph, () => memory.capture(work));
       const exec = provider.out("cudaGraphExec_t");
       symbols.cudaGraphInstantiate(exec, graph.value, 0);
       symbols.cudaGraphDestroy(graph.value);
@@ -85,7 +69,8 @@ export class CudaGraphs implements DeviceGraphs {
         symbols.cudaGraphExecDestroy(exec.value);
         memory.close();
       };
-      return { graph: this.#made(bytes, () => symbols.cudaGraphLaunch(exec.value, origin.handle), close), value };
+      const launch = (): void => symbols.cudaGraphLaunch(exec.value, origin.handle);
+      return { graph: this.#made(bytes, host, launch, close), value };
     } catch (error) {
       memory.close();
       if (!(error instanceof NativeError)) throw error;
@@ -95,14 +80,14 @@ export class CudaGraphs implements DeviceGraphs {
   }
 
   /** Captures what `work` enqueues. A capture that fails is ended. */
-  #take<T>(what: string, graph: Out<"cudaGraph_t">, work: () => T): T {
+  #take<T>(what: string, graph: Out<"cudaGraph_t">, work: () => T): { readonly value: T; readonly host: LaunchWork } {
     const { cudart: { symbols }, origin, others } = this.#parts;
     const streams = [origin, ...others];
     symbols.cudaStreamBeginCapture(origin.handle, CUDART_CONSTANTS.cudaStreamCaptureModeThreadLocal);
-    this.#what = what;
+    const host = this.hostWork.begin(what);
     for (const stream of streams) stream.beginCapture();
     const end = (): void => {
-      this.#what = undefined;
+      this.hostWork.end();
       try {
         symbols.cudaStreamEndCapture(origin.handle, graph);
       } finally {
@@ -125,16 +110,20 @@ export class CudaGraphs implements DeviceGraphs {
       throw error;
     }
     end();
-    return value;
+    return { value, host };
   }
 
-  #made(bytes: number, launch: () => void, close: () => void): DeviceGraph {
+  #made(bytes: number, host: LaunchWork, launch: () => void, close: () => void): DeviceGraph {
     const { origin, others, writeFirstSample } = this.#parts;
     let isClosed = false;
     return {
       bytes,
+      get isUsable(): boolean {
+        return host.isUsable;
+      },
+      prepare: () => host.prepare(),
       launch: () => {
-        this.refuse("a graph is launched in it");
+        this.hostWork.refuse("a graph is launched in it");
         if (this.#firstSample !== this.#written) writeFirstSample(this.#firstSample);
         this.#written = this.#firstSample;
         for (const stream of others) origin.wait(stream.record());

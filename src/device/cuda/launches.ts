@@ -109,6 +109,11 @@ export const LAUNCHES: Launches = {
     updateScale: ONE,
     adamw: { elements: ["n"], after: true },
     sgd: { elements: ["n"], after: true },
+    lion: { elements: ["n"], after: true },
+    lerp: each("n"),
+    largestOfBlocks: rows("blocks"),
+    quantizeBlocks: each("n"),
+    dequantizeBlocks: each("n"),
     sumRanks: each("n"),
   },
   random: {
@@ -140,6 +145,11 @@ export const LAUNCHES: Launches = {
   delta: {
     gatedDelta: { rows: ["batch", "valueHeads"], scratch: CHUNK },
     gatedDeltaBackward: { rows: ["batch", "keyHeads"], scratch: CHUNK },
+  },
+  quantized: {
+    quantize: each("blocks"),
+    dequantize: each("n"),
+    gemmQuantized: rows("m"),
   },
   product: {
     gemm: { rows: ["batch"], tile: ["m", 1] },

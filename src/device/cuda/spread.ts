@@ -20,7 +20,7 @@ const MOST_SCRATCH = 2 ** 28;
 /** Grid of a call with scratch. */
 export interface ScratchSpread {
   readonly blocks: number;
-  /** Number of float32 given to the kernel: those of one block, or of the whole call if one function leaves them to the next. */
+  /** Number of float32 of scratch for the kernel: for one block, or for the full call if one function leaves them to the next. */
   readonly room: number;
   /** Bytes of all scratch. */
   readonly byteLength: number;

@@ -71,15 +71,21 @@ function forward(headDim: number, valueDim: number, parts: number, keys: number)
 }
 
 /** Parts of a warp, and rows of a step. */
-type Sizes = readonly [parts: number, step: number];
+type BackwardPassSizes = readonly [parts: number, step: number];
 
 /**
  * The backward: sizes of the pass over queries and of the pass over keys, which may be split into one for `dk` and one for `dv`.
  */
-function backward(headDim: number, valueDim: number, ofQueries: Sizes, ofKeys: Sizes, isSplit = false): TensorForm {
+function backward(
+  headDim: number,
+  valueDim: number,
+  ofQueries: BackwardPassSizes,
+  ofKeys: BackwardPassSizes,
+  isSplit = false,
+): TensorForm {
   const pass = (
     name: string,
-    [parts, step]: Sizes,
+    [parts, step]: BackwardPassSizes,
     size: string,
     planes: string,
     ...which: readonly boolean[]

@@ -4,9 +4,10 @@
  * @module
  */
 import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
-import { type Device, devicePtr, type PortableMath } from "../device.ts";
+import { devicePtr, type PortableMath } from "../device.ts";
 import type { DryModel } from "../dry/device.ts";
 import { isKernelName, KERNELS } from "../kernels/table.ts";
+import { type DeviceTraits, PLAIN_TRAITS } from "../traits.ts";
 import { portableMath } from "../wasm/kernels.ts";
 import { LAUNCHES, type Launches, launchOf } from "./launches.ts";
 import { scratchBytesReader } from "./spread.ts";
@@ -18,19 +19,16 @@ const MATH_PAGES = 256;
  * Logits that a fused loss computes at a time. The gradient of the weight is read and written once for each such part, so parts
  * of few rows would cost more than the products: with a vocabulary of 128 thousand, a part is 1046 rows.
  */
-const LOGITS_AT_ONCE = 2 ** 27;
+const LOGITS_PER_CHUNK = 2 ** 27;
 
 /** First address of an absent card's allocator, and of its status record: not 0, which is no address. */
 const [FIRST_ADDRESS, STATUS_ADDRESS] = [512, 256];
 
-/** Traits that follow from the kernels that are implemented. */
-export type CardTraits = Required<Pick<Device, "lacks" | "scratchBytes">> & { readonly logitsAtOnce: number };
-
-/** Missing kernels and scratch of cards with these kernels. */
-export function cardTraits(launches: Launches): CardTraits {
+/** Traits of cards with these kernels, whether a card is there or not. */
+export function cardTraits(launches: Launches): DeviceTraits {
   const unwritten = Object.keys(KERNELS).filter(isKernelName).filter((name) => launchOf(name, launches) === undefined);
-  const scratchBytes = scratchBytesReader(launches);
-  return { lacks: new Set(unwritten), logitsAtOnce: LOGITS_AT_ONCE, scratchBytes };
+  const missingKernels = new Set(unwritten);
+  return { ...PLAIN_TRAITS, backend: "nccl", missingKernels, logitsPerChunk: LOGITS_PER_CHUNK };
 }
 
 /** The host's exact functions for a card. */
@@ -42,7 +40,8 @@ export async function openCardMath(): Promise<PortableMath> {
 /** An absent card, for a dry device to stand for. */
 export async function openAbsentCard(): Promise<DryModel> {
   return {
-    ...cardTraits(LAUNCHES),
+    traits: cardTraits(LAUNCHES),
+    scratchBytes: scratchBytesReader(LAUNCHES),
     name: "cuda",
     mathName: "cuda",
     detail: "a card that need not be here",

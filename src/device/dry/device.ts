@@ -12,12 +12,13 @@ import { GraphAllocator } from "../graph_allocator.ts";
 import { COPIED_IN, WAITED } from "../graphs.ts";
 import { accessesOf, flopsOf } from "../kernels/accesses.ts";
 import { checksOf } from "../kernels/arguments.ts";
-import { type KernelCall, type KernelName, type Kernels, makeKernels } from "../kernels/table.ts";
+import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
 import type { KernelEntry } from "../kernels/signature.ts";
 import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type DeviceEvent, type Stream, type StreamName, Streams } from "../stream.ts";
+import { type DeviceTraits, PLAIN_TRAITS } from "../traits.ts";
 import { DryGraphs } from "./graphs.ts";
 import { type Clock, Hazards, type Touch } from "./hazards.ts";
 
@@ -35,8 +36,8 @@ export interface KernelUse {
 }
 
 /** Known traits of the device that a dry device stands for. */
-export interface DryModel
-  extends Pick<Device, "name" | "lacks" | "math" | "mathName" | "detail" | "logitsAtOnce" | "scratchBytes"> {
+export interface DryModel extends Pick<Device, "name" | "math" | "mathName" | "detail" | "scratchBytes"> {
+  readonly traits: Pick<DeviceTraits, "backend" | "missingKernels" | "logitsPerChunk">;
   readonly allocator: Pick<Allocator, "begin">;
   readonly status: Pick<DeviceStatus, "ptr" | "isLate">;
 }
@@ -97,7 +98,6 @@ export class DryDevice implements Device {
   /** They exist even if the other device has none. */
   readonly graphs: DryGraphs;
   readonly kernels: Kernels;
-  readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
   readonly streams: Streams;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
@@ -105,7 +105,7 @@ export class DryDevice implements Device {
   readonly math: PortableMath;
   readonly mathName: string;
   readonly detail: string;
-  readonly logitsAtOnce: number | undefined;
+  readonly traits: DeviceTraits;
   readonly #model: DryModel;
   readonly #hazards = new Hazards();
   readonly #uses = new Map<string, KernelUse>();
@@ -113,10 +113,8 @@ export class DryDevice implements Device {
   /** @param model the device that it stands for, which is only read */
   constructor(model: DryModel, name: string = model.name) {
     this.#model = model;
-    this.logitsAtOnce = model.logitsAtOnce;
     this.name = name;
     this.offload = new OffloadPool(() => new DryDevice(model, POOL_NAME));
-    this.lacks = model.lacks ?? new Set();
     this.math = model.math;
     this.mathName = model.mathName;
     this.detail = model.detail;
@@ -125,12 +123,15 @@ export class DryDevice implements Device {
     const allocator = new FollowedAllocator(name, begin, this.#hazards, () => this.streams.current);
     this.allocator = allocator;
     this.graphs = new DryGraphs(allocator, this.streams);
+    const { backend, missingKernels, logitsPerChunk } = model.traits;
+    const { graphs, graphs: { hostWork } } = this;
+    this.traits = { ...PLAIN_TRAITS, backend, missingKernels, logitsPerChunk, hostWork, graphs };
     // The record lies below the allocator's addresses, as on the real device.
     const status = model.status.ptr;
     this.#hazards.allocated("compute", status, STATUS_AREA_BYTES, "status record");
     this.status = new DeviceStatus(status, model.status.isLate, {
       ...{ read: () => NO_FAULT, clear: () => {} },
-      isCapturing: () => this.graphs.isCapturing,
+      isCapturing: () => this.graphs.hostWork.isCapturing,
     });
     this.kernels = makeKernels((name, entry) => this.#kernel(name, entry, status));
   }
@@ -161,12 +162,12 @@ export class DryDevice implements Device {
   }
 
   copyIn(dst: DevicePtr, { byteLength }: Uint8Array): void {
-    this.graphs.refuse(COPIED_IN);
+    this.graphs.hostWork.refuse(COPIED_IN);
     this.enqueue("copyIn", [{ address: dst, byteLength, writes: true, what: "dst" }]);
   }
 
   copyOut(dst: Uint8Array, src: DevicePtr): void {
-    this.graphs.refuse(WAITED);
+    this.graphs.hostWork.refuse(WAITED);
     this.enqueue("copyOut", [{ address: src, byteLength: dst.byteLength, writes: false, what: "src" }]);
     dst.fill(0);
   }

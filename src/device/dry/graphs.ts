@@ -3,28 +3,21 @@
  *
  * @module
  */
-import { GraphCaptureError } from "../../errors.ts";
 import type { GraphAllocator } from "../graph_allocator.ts";
+import { GraphCapture } from "../graph_capture.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../graphs.ts";
 import { STREAMS, type Streams } from "../stream.ts";
 
 export class DryGraphs implements DeviceGraphs {
+  /** The capture under way, as host code sees it. */
+  readonly hostWork: GraphCapture;
   readonly #allocator: GraphAllocator;
   readonly #streams: Streams;
-  /** Name of the work that is captured. */
-  #what: string | undefined;
 
   constructor(allocator: GraphAllocator, streams: Streams) {
     this.#allocator = allocator;
     this.#streams = streams;
-  }
-
-  get isCapturing(): boolean {
-    return this.#what !== undefined;
-  }
-
-  refuse(does: string): void {
-    if (this.#what !== undefined) throw new GraphCaptureError(this.#what, does);
+    this.hostWork = new GraphCapture((end) => allocator.afterGraph(end));
   }
 
   rehearse<T>(work: () => T): GraphPlan<T> {
@@ -32,26 +25,28 @@ export class DryGraphs implements DeviceGraphs {
   }
 
   capture<T>(what: string, { bytes }: GraphPlan<unknown>, work: () => T): { graph: DeviceGraph; value: T } {
-    this.refuse("another capture begins in it");
+    this.hostWork.refuse("another capture begins in it");
     const memory = this.#allocator.openGraph(bytes);
     const [origin, ...others] = STREAMS.map((name) => this.#streams.get(name));
-    this.#what = what;
+    const host = this.hostWork.begin(what);
     try {
       const begin = origin?.record();
       for (const stream of others) if (begin !== undefined) stream.wait(begin);
       const value = memory.capture(work);
       for (const stream of others) origin?.wait(stream.record());
-      return { graph: { bytes, launch: () => {}, [Symbol.dispose]: memory.close }, value };
+      const graph = {
+        ...{ bytes, launch: () => {}, prepare: () => host.prepare(), [Symbol.dispose]: memory.close },
+        get isUsable(): boolean {
+          return host.isUsable;
+        },
+      };
+      return { graph, value };
     } catch (error) {
       memory.close();
       throw error;
     } finally {
-      this.#what = undefined;
+      this.hostWork.end();
     }
-  }
-
-  afterGraph(end: () => void): void {
-    this.#allocator.afterGraph(end);
   }
 
   setFirstSample(): void {}

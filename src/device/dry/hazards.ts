@@ -46,7 +46,7 @@ interface AccessedBlock extends ByteRange {
 }
 
 /** Freed memory, and the clock after which it may be used again. */
-interface Freed extends ByteRange {
+interface FreedRange extends ByteRange {
   readonly clock: Clock;
 }
 
@@ -61,7 +61,7 @@ export class Hazards {
   /** Blocks in use, by first address, ascending. */
   readonly #blocks: AccessedBlock[] = [];
   /** Freed memory that is not in use again, by first address, ascending. */
-  readonly #freed: Freed[] = [];
+  readonly #freed: FreedRange[] = [];
   /** True after the first hazard: cleaning up after it must not throw another. */
   #isOver = false;
 

@@ -74,7 +74,7 @@ interface Extent {
 }
 
 /** A list that is refilled without allocating a new array. */
-class Sizes {
+class SizeList {
   readonly values: number[] = new Array<number>(2 * MAX_DIMS).fill(0);
   count = 0;
 
@@ -91,12 +91,12 @@ class Sizes {
 }
 
 /** Appends sizes read from a call's arguments. */
-type SizesReader = (args: Arguments, sizes: Sizes) => void;
+type SizesReader = (args: Arguments, sizes: SizeList) => void;
 
 /** Makes a function that reads an array's extent from the arguments of a call. It returns the same object each time. */
 function extentReader(kind: ArrayKind, entry: KernelEntry): (args: Arguments) => Extent {
   const [readShape, readStrides] = [sizesReader(kind.shape, entry), sizesReader(kind.strides ?? [], entry)];
-  const [shape, strides, extent] = [new Sizes(), new Sizes(), { elements: 0, span: 0 }];
+  const [shape, strides, extent] = [new SizeList(), new SizeList(), { elements: 0, span: 0 }];
   return (args) => {
     shape.count = strides.count = 0;
     readShape(args, shape);
@@ -120,7 +120,7 @@ function extentOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Extent 
   return read(args);
 }
 
-function swapLast({ values, count }: Sizes): void {
+function swapLast({ values, count }: SizeList): void {
   const last = at(values, count - 1, "size");
   values[count - 1] = at(values, count - 2, "size");
   values[count - 2] = last;
@@ -163,7 +163,7 @@ export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Argume
 
 /** Makes a function that reads the product of dims from the arguments of many calls. */
 export function productReader(dims: readonly Dim[], entry: KernelEntry): (args: Arguments) => number {
-  const [read, sizes] = [sizesReader(dims, entry), new Sizes()];
+  const [read, sizes] = [sizesReader(dims, entry), new SizeList()];
   return (args) => {
     sizes.count = 0;
     read(args, sizes);
@@ -185,7 +185,7 @@ function sizesReader(dims: readonly Dim[], entry: KernelEntry): SizesReader {
 function sizeReader(dim: Dim, entry: KernelEntry): SizesReader {
   if (typeof dim === "number") return (_, sizes) => sizes.add(dim);
   if (typeof dim === "object") {
-    const [read, factors] = [sizesReader(dim, entry), new Sizes()];
+    const [read, factors] = [sizesReader(dim, entry), new SizeList()];
     return (args, sizes) => {
       factors.count = 0;
       read(args, factors);

@@ -161,11 +161,20 @@ export const LAYER_KERNELS = {
   },
   /**
    * Cross-entropy of each row and, if `dlogits` is given, its gradient `softmax - onehot`. Rows with label `ignoreIndex` give 0.
-   * Rows with a label out of range give 0 and a fault, which names the row counted from `firstRow`.
+   * Rows with a label out of range give 0 and a fault, which names the row counted from `firstRow`. All classes share
+   * `labelSmoothing` of a label's weight. `zLoss` is the factor of the square of the logarithm of the sum of exponentials.
    */
   crossEntropy: {
     flops: [6, "rows", "cols"],
-    values: { dtype: "float", rows: "size", cols: "size", ignoreIndex: "i32", firstRow: "size" },
+    values: {
+      dtype: "float",
+      rows: "size",
+      cols: "size",
+      ignoreIndex: "i32",
+      firstRow: "size",
+      labelSmoothing: "f64",
+      zLoss: "f64",
+    },
     arrays: {
       losses: { writes: "float32", shape: ["rows"] },
       dlogits: { writes: "dtype", shape: ["rows", "cols"], optional: true, mayBe: ["logits"] },

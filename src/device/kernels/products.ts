@@ -41,6 +41,7 @@ export const PRODUCT_KERNELS = {
    * - Query head h reads kv head `floor(h / (heads / kvHeads))`. Heads of values may have another width than heads of keys.
    * - `causal`: query i sees keys j <= i + seqK - seqQ only.
    * - `window` w > 0: of these, query i sees the last w only.
+   * - `softcap` c > 0: a score s becomes c tanh(s / c), before keys are hidden; 0 leaves scores as they are.
    * - `keyMask` [batch, maskRows, seqK]: a 0 hides the key, from all queries if `maskRows` is 1, from one query if it is seqQ.
    * - `starts` [batch, seqQ]: the first key that each query may see. It does not decrease along a sequence, so that packed
    *   documents see themselves only, and blocks of keys before them are skipped.
@@ -66,6 +67,7 @@ export const PRODUCT_KERNELS = {
       strideK: "size",
       strideV: "size",
       scale: "f32",
+      softcap: "f32",
       causal: "switch",
       window: "size",
       maskRows: "size",
@@ -98,6 +100,7 @@ export const PRODUCT_KERNELS = {
       strideK: "size",
       strideV: "size",
       scale: "f32",
+      softcap: "f32",
       causal: "switch",
       window: "size",
       maskRows: "size",

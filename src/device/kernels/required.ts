@@ -16,11 +16,11 @@ import type { KernelName } from "./table.ts";
  * @throws {UnsupportedError} naming the kernels
  */
 export function requireKernels(
-  device: Pick<Device, "name" | "lacks">,
+  device: Pick<Device, "name" | "traits">,
   part: string,
   kernels: readonly KernelName[],
 ): void {
-  const missing = kernels.filter((name) => device.lacks?.has(name));
+  const missing = kernels.filter((name) => device.traits.missingKernels.has(name));
   if (missing.length === 0) return;
   const names = missing.map((name) => `'${name}'`).join(", ");
   const what = countOf(missing.length, "kernel").replace(/^\d+ /, "");

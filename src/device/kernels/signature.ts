@@ -48,6 +48,8 @@ export const OPS = {
   reduceOp: ["sum", "mean", "max", "min"],
   /** Scores that a router computes from its logits; see `route`. */
   scoring: ["softmax", "sigmoid", "softmaxOfTop", "sparseMixer"],
+  /** Formats of quantized weights; see `src/quantized.ts`. */
+  quantization: ["nf4", "int8", "nf4Nested"],
   /** Handling of an update with a non-finite norm: done all the same, a fault, or skipped. */
   nonfinite: ["keep", "fault", "skip"],
 } as const;
@@ -78,7 +80,7 @@ export const CONSTANTS = {
  *
  * - `dtype`: any dtype; `float`: one in which kernels compute; `{ dtypes }`: one of a list; `{ widens }`: the dtype of another
  *   parameter, or float32 if that is a float.
- * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `scoring`, `nonfinite`: a name of {@link OPS}.
+ * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `scoring`, `quantization`, `nonfinite`: a name of {@link OPS}.
  * - `size`: a number of elements, or a stride; `{ atMost }`: one with a limit; `{ divides }`: one that divides another.
  * - `i32`, `f32`, `f64`: a number.
  * - `switch`: true or false.
@@ -144,7 +146,7 @@ export interface KernelEntry {
 /** Kernels by name. Declare a table `as const`: assigning it to this type checks it. */
 export type KernelTable = Readonly<Record<string, KernelEntry>>;
 
-export type ArgumentOf<K extends ValueKind | ArrayKind> = K extends keyof typeof OPS
+export type KernelArgumentOf<K extends ValueKind | ArrayKind> = K extends keyof typeof OPS
   ? typeof OPS[K] extends readonly (infer N)[] ? N : never
   : K extends "dtype" | "float" | { readonly dtypes: readonly string[] } | { readonly widens: string } ? DType
   : K extends "switch" ? boolean
@@ -161,9 +163,9 @@ type OptionalName<A> = { [N in keyof A]: A[N] extends { readonly optional: true 
  * @internal
  */
 export type KernelArgs<E extends KernelEntry> =
-  & { readonly [N in keyof E["values"]]: ArgumentOf<E["values"][N]> }
-  & { readonly [N in Exclude<keyof E["arrays"], OptionalName<E["arrays"]>>]: ArgumentOf<E["arrays"][N]> }
-  & { readonly [N in OptionalName<E["arrays"]>]?: ArgumentOf<E["arrays"][N]> | undefined };
+  & { readonly [N in keyof E["values"]]: KernelArgumentOf<E["values"][N]> }
+  & { readonly [N in Exclude<keyof E["arrays"], OptionalName<E["arrays"]>>]: KernelArgumentOf<E["arrays"][N]> }
+  & { readonly [N in OptionalName<E["arrays"]>]?: KernelArgumentOf<E["arrays"][N]> | undefined };
 
 /** Any argument. */
 export type Argument = DType | string | number | boolean | readonly number[] | undefined;

@@ -1,6 +1,6 @@
 /**
  * The one table of kernels that every device computes. Packing, checks, counts and comparisons follow from a kernel's entry;
- * `docs/adding.md` says how to add one. A device without a kernel lists it in `Device.lacks`.
+ * `docs/adding.md` says how to add one. A device without a kernel lists it in `DeviceTraits.missingKernels`.
  *
  * @module
  */
@@ -9,6 +9,7 @@ import { ARRAY_KERNELS } from "./arrays.ts";
 import { EXPERT_KERNELS } from "./experts.ts";
 import { LAYER_KERNELS } from "./layers.ts";
 import { PRODUCT_KERNELS } from "./products.ts";
+import { QUANTIZED_KERNELS } from "./quantized.ts";
 import type { Arguments, KernelArgs, KernelEntry, KernelTable } from "./signature.ts";
 import { TRAINING_KERNELS } from "./training.ts";
 
@@ -20,6 +21,7 @@ import { TRAINING_KERNELS } from "./training.ts";
 export type Table =
   & typeof ARRAY_KERNELS
   & typeof PRODUCT_KERNELS
+  & typeof QUANTIZED_KERNELS
   & typeof LAYER_KERNELS
   & typeof EXPERT_KERNELS
   & typeof TRAINING_KERNELS;
@@ -27,6 +29,7 @@ export type Table =
 export const KERNELS: Table = {
   ...ARRAY_KERNELS,
   ...PRODUCT_KERNELS,
+  ...QUANTIZED_KERNELS,
   ...LAYER_KERNELS,
   ...EXPERT_KERNELS,
   ...TRAINING_KERNELS,

@@ -103,6 +103,68 @@ export const TRAINING_KERNELS = {
       gate: { reads: "int32", shape: [1], optional: true },
     },
   },
+  /** Lion (decoupled decay), by a table of records like AdamW: a weight moves by the rate, against the sign of an average of gradients. */
+  lion: {
+    flops: [10, "numStates"],
+    values: { n: "size", numStates: "size", numRecords: "size" },
+    arrays: {
+      param: { updates: "float32", shape: ["n"] },
+      grad: { reads: "float32", shape: ["n"] },
+      expAvg: { updates: "float32", shape: ["numStates"] },
+      records: { reads: "uint8", shape: ["numRecords", "RECORD_BYTES"] },
+      steps: { updates: "int32", shape: ["numRecords"] },
+      gate: { reads: "int32", shape: [1], optional: true },
+    },
+  },
+  /**
+   * `dst[i] += w (src[i] - dst[i])`, with `w` = `weight`, times `factor` if there is one; from the nearer end as PyTorch's `lerp`. If
+   * the gate is set, nothing changes.
+   */
+  lerp: {
+    flops: [3, "n"],
+    values: { n: "size", weight: "f64" },
+    arrays: {
+      dst: { updates: "float32", shape: ["n"] },
+      src: { reads: "float32", shape: ["n"] },
+      factor: { reads: "float32", shape: [1], optional: true },
+      gate: { reads: "int32", shape: [1], optional: true },
+    },
+  },
+  /** The largest magnitude of each block of elements; the first element is number `first` of its block. NaN if any element is. */
+  largestOfBlocks: {
+    flops: ["n"],
+    values: { blocks: "size", n: "size", first: "size", block: "size" },
+    arrays: {
+      dst: { writes: "float32", shape: ["blocks"] },
+      src: { reads: "float32", shape: ["n"] },
+    },
+  },
+  /**
+   * Codes of elements, divided by the largest magnitude of their blocks: each the number of the nearest of the map's values, which
+   * ascend. If the gate is set, nothing changes.
+   */
+  quantizeBlocks: {
+    flops: [9, "n"],
+    values: { n: "size", first: "size", block: "size", blocks: "size" },
+    arrays: {
+      codes: { updates: "uint8", shape: ["n"] },
+      src: { reads: "float32", shape: ["n"] },
+      largest: { reads: "float32", shape: ["blocks"] },
+      map: { reads: "float32", shape: [256] },
+      gate: { reads: "int32", shape: [1], optional: true },
+    },
+  },
+  /** The values of codes: the map's, times the largest magnitude of their blocks. */
+  dequantizeBlocks: {
+    flops: ["n"],
+    values: { n: "size", first: "size", block: "size", blocks: "size" },
+    arrays: {
+      dst: { writes: "float32", shape: ["n"] },
+      codes: { reads: "uint8", shape: ["n"] },
+      largest: { reads: "float32", shape: ["blocks"] },
+      map: { reads: "float32", shape: [256] },
+    },
+  },
   /**
    * Sum over ranks: `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`, added in that order in float32, then scaled by a value in
    * device memory. int64 sums are integers, and are not scaled. With `pastCaches` a device may write `dst` past its caches, for

@@ -25,6 +25,7 @@ import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
+import { type DeviceTraits, type HostViews, type NonTemporalCopies, PLAIN_TRAITS } from "../traits.ts";
 import { LEVEL_NAMES, type NativeLibrary, openNativeLibrary } from "./library.ts";
 import { NativeMemory } from "./memory.ts";
 import { openThreads, type ThreadPool } from "./threads.ts";
@@ -50,17 +51,22 @@ export interface NativeDeviceOptions {
 /** Least memory: the working space, and some for tensors. */
 const LEAST_BYTES = 2 ** 24;
 
+/** Traits of the CPU in native code. */
+interface NativeTraits extends DeviceTraits {
+  readonly hostViews: HostViews;
+  readonly nonTemporal: NonTemporalCopies;
+}
+
 /** The CPU in native code. */
 export class NativeDevice implements Device {
   readonly name: string;
   readonly mathName = "native";
-  readonly origin = "native";
   readonly detail: string;
   readonly allocator: Allocator;
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly math: PortableMath;
-  readonly trace: Trace | undefined;
+  readonly traits: NativeTraits;
   readonly offload: OffloadPool;
   readonly streams: Streams = new Streams(immediateStream);
   readonly scalars: DeviceScalars = new DeviceScalars(this);
@@ -79,7 +85,23 @@ export class NativeDevice implements Device {
     { lateStatus = false, trace }: Pick<NativeDeviceOptions, "lateStatus" | "trace">,
   ) {
     this.name = name;
-    this.trace = trace;
+    this.traits = {
+      ...PLAIN_TRAITS,
+      hostBase: "native",
+      hostViews: (src, byteLength) => memory.bytesInPlace(src, byteLength),
+      nonTemporal: {
+        copy: (dst, src, byteLength) => {
+          memory.requireInside(dst, byteLength);
+          this.#copyNonTemporal(dst, src, byteLength);
+        },
+        copyOut: (dst, src) => {
+          memory.requireInside(src, dst.byteLength);
+          if (dst.byteLength === 0) return; // empty arrays have no address
+          this.#copyNonTemporal(memory.addressOf(dst), src, dst.byteLength);
+        },
+      },
+      trace,
+    };
     this.offload = new OffloadPool(() =>
       new NativeDevice(POOL_NAME, memory.another(), library, pool, { lateStatus, trace })
     );
@@ -120,26 +142,11 @@ export class NativeDevice implements Device {
     this.#memory.copyOut(dst, src);
   }
 
-  bytesInPlace(src: DevicePtr, byteLength: number): Iterable<Uint8Array> {
-    return this.#memory.bytesInPlace(src, byteLength);
-  }
-
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
     this.#memory.copy(dst, src, byteLength);
   }
 
-  copyPastCaches(dst: DevicePtr, src: number, byteLength: number): void {
-    this.#memory.requireInside(dst, byteLength);
-    this.#copyPastCaches(dst, src, byteLength);
-  }
-
-  copyOutPastCaches(dst: Uint8Array, src: DevicePtr): void {
-    this.#memory.requireInside(src, dst.byteLength);
-    if (dst.byteLength === 0) return; // empty arrays have no address
-    this.#copyPastCaches(this.#memory.addressOf(dst), src, dst.byteLength);
-  }
-
-  #copyPastCaches(dst: number, src: number, byteLength: number): void {
+  #copyNonTemporal(dst: number, src: number, byteLength: number): void {
     this.#numbers.set([byteLength, dst, src]);
     this.#library.others.copy_past_caches(this.#memory.address(this.#memory.begin));
   }

@@ -1,6 +1,6 @@
 /**
- * The kernels as a native library: the choice for this processor, and its functions. Each takes one address, that of the working
- * space with its arguments; see `wasm/src/workspace.rs`.
+ * The kernels as a native library: the choice for this processor, and its functions. Each takes one argument, the address of the
+ * working space that holds its arguments; see `wasm/src/workspace.rs`.
  *
  * Permissions on Deno: `--allow-ffi`, and `--allow-read` of the library.
  *

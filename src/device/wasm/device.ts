@@ -15,6 +15,7 @@ import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
+import { type DeviceTraits, PLAIN_TRAITS } from "../traits.ts";
 import { portableMath, wasmKernels } from "./kernels.ts";
 
 /** Options of {@link openWasmDevice}. */
@@ -33,10 +34,12 @@ export interface WasmDeviceOptions {
   readonly trace?: Trace | undefined;
 }
 
-type WasmParts = Pick<
-  WasmDevice,
-  "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload" | "trace"
->;
+type WasmParts =
+  & Pick<
+    WasmDevice,
+    "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload"
+  >
+  & { readonly trace: Trace | undefined };
 
 /** The variant of the kernels, for checkpoints and for a log line. */
 interface MathNames {
@@ -54,7 +57,7 @@ export class WasmDevice implements Device {
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly offload: OffloadPool;
-  readonly trace: Trace | undefined;
+  readonly traits: DeviceTraits;
   readonly math: PortableMath;
   readonly mathName: string;
   readonly detail: string;
@@ -68,7 +71,7 @@ export class WasmDevice implements Device {
     this.memory = memory;
     this.offload = offload;
     this.allocator = allocator;
-    this.trace = trace;
+    this.traits = { ...PLAIN_TRAITS, hostBase: memory.buffer, trace };
     this.kernels = tracedKernels(kernels, trace, this.streams);
     this.status = status;
     this.math = math;
@@ -91,10 +94,6 @@ export class WasmDevice implements Device {
 
   scratchBytes(): number {
     return 0;
-  }
-
-  get origin(): ArrayBufferLike {
-    return this.memory.buffer;
   }
 
   synchronize(): void {}

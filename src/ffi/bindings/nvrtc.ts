@@ -40,7 +40,7 @@ export const NVRTC: LibrarySpec<typeof NVRTC_BINDINGS> = {
   sonames: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
   override: "FULLYSHARD_NVRTC_LIBRARY",
   packageDirectories: ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
-  companions: /^libnvrtc-builtins\.so\.\d+\.\d+$/, // that of 13.0.88 has no run path to find them by
+  companions: /^libnvrtc-builtins\.so\.\d+\.\d+$/, // NVRTC 13.0.88 has no run path by which to find them
   cuda: true,
   gives: "compilation of the GPU kernels at run time",
   remedy: "Install it with 'pip install nvidia-cuda-nvrtc' (in an active virtual environment), or for a driver of " +

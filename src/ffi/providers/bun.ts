@@ -15,7 +15,7 @@ import { platform } from "../../runtime/processes.ts";
 import { isHandleType } from "../arguments.ts";
 import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, Binding, FfiProvider, ResultType } from "../types.ts";
-import { type Entry, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
+import { type NamedBinding, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
 
 /** The declaration of a function for Bun. */
 interface Declaration {
@@ -108,13 +108,13 @@ class BunRuntime implements RuntimeFfi<number> {
   }
 
   /** Bun binds a symbol once an opening: a second signature of it goes apart. */
-  open(path: string, entries: readonly Entry[]): OpenedFile {
+  open(path: string, entries: readonly NamedBinding[]): OpenedFile {
     const functions = new Map<string, RawFunction>();
     const opened: { close(): void }[] = [];
     const close = (): void => opened.forEach((library) => library.close());
     try {
       for (let rest = entries; rest.length > 0;) {
-        const group = new Map<string, Entry>();
+        const group = new Map<string, NamedBinding>();
         for (const entry of rest) if (!group.has(symbolOf(entry))) group.set(symbolOf(entry), entry);
         rest = rest.filter((entry) => group.get(symbolOf(entry)) !== entry);
         const library = this.#openGroup(path, group);
@@ -133,7 +133,7 @@ class BunRuntime implements RuntimeFfi<number> {
   }
 
   /** Opens all of a group that the file has; takes the others out of it. Bun names one that is lacking at a time. */
-  #openGroup(path: string, group: Map<string, Entry>): ReturnType<BunFfi["dlopen"]> {
+  #openGroup(path: string, group: Map<string, NamedBinding>): ReturnType<BunFfi["dlopen"]> {
     for (;;) {
       const declarations: Record<string, Declaration> = {};
       for (const [symbol, [, binding]] of group) declarations[symbol] = declare(binding);
@@ -147,7 +147,7 @@ class BunRuntime implements RuntimeFfi<number> {
   }
 }
 
-function symbolOf([key, { symbol = key }]: Entry): string {
+function symbolOf([key, { symbol = key }]: NamedBinding): string {
   return symbol;
 }
 

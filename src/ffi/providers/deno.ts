@@ -11,7 +11,7 @@
 import { isHandleType } from "../arguments.ts";
 import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, FfiProvider, ResultType } from "../types.ts";
-import { type Entry, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
+import { type NamedBinding, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
 
 /** A native type as Deno names it; a struct is a list of its members' types. */
 type DenoType = string | { readonly struct: readonly string[] };
@@ -100,7 +100,7 @@ class DenoRuntime implements RuntimeFfi<bigint> {
     return this.#ffi.UnsafePointerView.getCString(this.#ffi.UnsafePointer.create(address));
   }
 
-  open(path: string, entries: readonly Entry[]): OpenedFile {
+  open(path: string, entries: readonly NamedBinding[]): OpenedFile {
     const declarations: Parameters<DenoFfi["dlopen"]>[1] = {};
     for (const [key, { symbol = key, args, result }] of entries) {
       declarations[key] = { name: symbol, parameters: args.map(typeOf), result: nameOf(result), optional: true };

@@ -26,7 +26,7 @@ import type {
 import { OutPlace, StructArray } from "./memory.ts";
 
 /** One binding with its name in the table. */
-export type Entry = readonly [name: string, binding: Binding];
+export type NamedBinding = readonly [name: string, binding: Binding];
 
 /** An opened library file. */
 export interface OpenedFile {
@@ -53,7 +53,7 @@ export interface RuntimeFfi<A> {
   viewOf(address: A, byteLength: number): ArrayBuffer;
   readCString(address: A): string;
   /** @throws {Error} the runtime's own, if the file cannot be loaded */
-  open(path: string, entries: readonly Entry[]): OpenedFile;
+  open(path: string, entries: readonly NamedBinding[]): OpenedFile;
 }
 
 const ERRNO_BINDINGS = { __errno_location: { args: [], result: "address", check: "notNull" } } as const;
@@ -108,7 +108,7 @@ export class NativeProvider implements FfiProvider {
   }
 
   load<T extends BindingTable>(name: string, path: string, bindings: T, options: LoadOptions = {}): Library<T> {
-    const entries: readonly Entry[] = Object.entries(bindings);
+    const entries: readonly NamedBinding[] = Object.entries(bindings);
     const { functions, close } = this.#ffi.open(path, entries);
     const missing = entries.filter(([key, { optional, since }]) =>
       !functions.has(key) && optional !== true && since === undefined

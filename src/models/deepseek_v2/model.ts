@@ -14,6 +14,7 @@ import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
+import { EXPERTS_PLAN, gatedPlan, LATENT_PLAN } from "../tensor_plans.ts";
 import type { DeepseekV2Config } from "./config.ts";
 
 /** DeepSeek-V2 with a language-model head. */
@@ -26,6 +27,7 @@ export class DeepseekV2ForCausalLm extends DecoderForCausalLm {
     const mixture = { ...config, intermediateSize, router, names: { sharedExpert: "shared_experts" } };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "DeepseekV2", mixture: "DeepseekV2Moe" },
+      tensorPlan: { blocks: { ...LATENT_PLAN, ...EXPERTS_PLAN, ...gatedPlan("mlp.shared_experts"), ...gatedPlan() } },
       layers: blocksOf(config, (i) =>
         new PreNormBlock({
           selfAttn: new LatentAttention(device, attention),

@@ -19,6 +19,8 @@ export interface FamilyNames {
   readonly inner: Readonly<Record<string, string>>;
   /** Heads of the tensors whose rows turn in pairs of neighbours in llama.cpp, and halves of a head here, by llama.cpp's names. */
   readonly heads?: Readonly<Record<string, number>>;
+  /** True if norms multiply by 1 plus their weight, where llama.cpp's multiply by the weight. @default false */
+  readonly zeroCentered?: boolean;
   /** llama.cpp's names of matrices that the files of the family have transposed. */
   readonly transposed?: readonly string[];
 }
@@ -60,7 +62,7 @@ export function* namedTensors(
 function one(
   fqn: string,
   shape: Shape,
-  { heads = {}, transposed = [] }: FamilyNames,
+  { heads = {}, transposed = [], zeroCentered = false }: FamilyNames,
   { stem, full }: { readonly stem: string; readonly full: string },
 ): PlannedTensor {
   const exact = shape.length === 1 || EXACT.has(stem) || full.endsWith("_norm.weight");
@@ -72,7 +74,8 @@ function one(
   const runs = numHeads === undefined
     ? (): Iterable<ElementRun> => [{ start: 0, length: numelOf(shape) }]
     : (): Iterable<ElementRun> => interleavedRows(shape, numHeads);
-  return { name: full, shape: flat, exact, source: { kind: "runs", fqn, runs } };
+  const plus = zeroCentered && full.endsWith("_norm.weight") ? 1 : 0;
+  return { name: full, shape: flat, exact, source: { kind: "runs", fqn, runs, plus } };
 }
 
 /** Rows of heads, alternating between a head's halves: 0, d/2, 1, d/2 + 1 … */

@@ -12,12 +12,14 @@ import { FeedForward } from "../../nn/feed_forward.ts";
 import { LayerNorm } from "../../nn/norm.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan } from "../tensor_plans.ts";
 import type { Gpt2Config } from "./config.ts";
 
 const ATTENTION_NAMES = { qkvProj: "c_attn", oProj: "c_proj" };
 const MLP_NAMES = { fc1: "c_fc", fc2: "c_proj" };
 const BLOCK_NAMES = { selfAttn: "attn", inputLayernorm: "ln_1", postAttentionLayernorm: "ln_2" };
 const BODY_NAMES = { embedTokens: "wte", embedPositions: "wpe", layers: "h", norm: "ln_f" };
+const PLAN_NAMES = { attention: "attn", inputs: ["c_attn"], output: "c_proj" };
 
 /** GPT-2 with a language-model head. */
 export class Gpt2ForCausalLm extends DecoderForCausalLm {
@@ -28,6 +30,7 @@ export class Gpt2ForCausalLm extends DecoderForCausalLm {
     const biases = { qkvBias: true, outBias: true };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "GPT2", block: "GPT2Block", whole: "GPT2LMHeadModel" },
+      tensorPlan: { blocks: { ...attentionPlan(config, PLAN_NAMES), "mlp.c_fc": "colwise", "mlp.c_proj": "rowwise" } },
       embedPositions: new Embedding(device, maxPositions, hiddenSize, { init }),
       embedDropout,
       layers: blocksOf(config, (i) => {

@@ -11,6 +11,7 @@ import { RMSNorm } from "../../nn/norm.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan, EXPERTS_PLAN, styled } from "../tensor_plans.ts";
 import type { GptOssConfig } from "./config.ts";
 
 /** gpt-oss with a language-model head. */
@@ -21,8 +22,10 @@ export class GptOssForCausalLm extends DecoderForCausalLm {
     const rotary = new RotaryTables(device, config.rope);
     const router = { topK, scoring: "softmaxOfTop", bias: true } as const;
     const experts = { ...config, layout: "inOut", bias: true } as const;
+    const sinks = styled("self_attn", ["sinks"], "colwise");
     super(device, config, hfConfig, {
       hfClasses: { prefix: "GptOss", mixture: "GptOssMLP" },
+      tensorPlan: { cutsEmbedding: true, blocks: { ...attentionPlan(config), ...sinks, ...EXPERTS_PLAN } },
       layers: blocksOf(config, (i) => {
         const window = config.windows[i];
         return new PreNormBlock({

@@ -17,11 +17,21 @@ import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan, type BlockPlan } from "../tensor_plans.ts";
 import type { Lfm2Config } from "./config.ts";
 
 const ATTENTION_NAMES = { oProj: "out_proj", qNorm: "q_layernorm", kNorm: "k_layernorm" };
 const MLP_NAMES = { gateProj: "w1", upProj: "w3", downProj: "w2" };
 const BLOCK_NAMES = { mlp: "feed_forward", inputLayernorm: "operator_norm", postAttentionLayernorm: "ffn_norm" };
+const PLAN_NAMES = { output: "out_proj", norms: ["q_layernorm", "k_layernorm"] };
+const OTHER_PLAN: BlockPlan = {
+  "conv.in_proj": "packed_colwise",
+  "conv.conv": "colwise",
+  "conv.out_proj": "rowwise",
+  "feed_forward.w1": "colwise",
+  "feed_forward.w3": "colwise",
+  "feed_forward.w2": "rowwise",
+};
 
 /** Of `[b, c, x] = inProj(x)`: `outProj(c * conv(b * x))`. */
 class Lfm2ShortConv extends Module<[x: Tensor, context: LayerContext], Tensor> {
@@ -32,7 +42,7 @@ class Lfm2ShortConv extends Module<[x: Tensor, context: LayerContext], Tensor> {
   constructor(device: Device, { hiddenSize, convWidth: width, convBias: bias, init }: Lfm2Config) {
     super();
     this.conv = new CausalConv(device, hiddenSize, { width, bias, init });
-    this.inProj = new Linear(device, hiddenSize, 3 * hiddenSize, { bias, init });
+    this.inProj = new Linear(device, hiddenSize, 3 * hiddenSize, { bias, init, packs: 3 });
     this.outProj = new Linear(device, hiddenSize, hiddenSize, { bias, init });
   }
 
@@ -53,6 +63,7 @@ export class Lfm2ForCausalLm extends DecoderForCausalLm {
     const qkNorm = { over: "head", make: norm } as const;
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Lfm2" },
+      tensorPlan: { cutsEmbedding: true, blocks: { ...attentionPlan(config, PLAN_NAMES), ...OTHER_PLAN } },
       layers: blocksOf(config, (i) => {
         const isConv = config.layerTypes[i] === "conv";
         return new PreNormBlock({

@@ -11,6 +11,7 @@ import { RMSNorm } from "../../nn/norm.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan, gatedPlan } from "../tensor_plans.ts";
 import type { LlamaConfig } from "./config.ts";
 
 /** Llama with a language-model head. */
@@ -21,6 +22,7 @@ export class LlamaForCausalLm extends DecoderForCausalLm {
     const rotary = new RotaryTables(device, config.rope);
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Llama" },
+      tensorPlan: { blocks: { ...attentionPlan(config), ...gatedPlan() } },
       layers: blocksOf(config, () =>
         new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...config, rotary, qkvBias: bias, outBias: bias }),

@@ -10,6 +10,7 @@ import { RMSNorm } from "../../nn/norm.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan, gatedPlan } from "../tensor_plans.ts";
 import type { MistralConfig } from "./config.ts";
 
 /** Mistral with a language-model head. */
@@ -19,6 +20,7 @@ export class MistralForCausalLm extends DecoderForCausalLm {
     const rotary = new RotaryTables(device, config.rope);
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Mistral" },
+      tensorPlan: { blocks: { ...attentionPlan(config), ...gatedPlan() } },
       layers: blocksOf(config, () =>
         new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...config, rotary }),

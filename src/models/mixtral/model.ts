@@ -13,6 +13,7 @@ import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
+import { attentionPlan, EXPERTS_PLAN } from "../tensor_plans.ts";
 import type { MixtralConfig } from "./config.ts";
 
 const PROJECTIONS = { gate: "w1", up: "w3", down: "w2" };
@@ -25,6 +26,7 @@ export class MixtralForCausalLm extends DecoderForCausalLm {
     const router = { topK: config.topK, normalize: true };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Mixtral" },
+      tensorPlan: { blocks: { ...attentionPlan(config), ...EXPERTS_PLAN } },
       layers: blocksOf(config, () =>
         new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...config, rotary }),

@@ -16,6 +16,7 @@ import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan } from "../tensor_plans.ts";
 import type { ModernBertDecoderConfig } from "./config.ts";
 
 const ATTENTION_NAMES = { oProj: "Wo" };
@@ -23,6 +24,7 @@ const MLP_NAMES = { gateUpProj: "Wi", downProj: "Wo" };
 const BLOCK_NAMES = { selfAttn: "attn", inputLayernorm: "attn_norm", postAttentionLayernorm: "mlp_norm" };
 const BODY_NAMES = { embedTokens: "embeddings.tok_embeddings", embedNorm: "embeddings.norm", norm: "final_norm" };
 const WHOLE_NAMES = { headTransform: "lm_head", lmHead: "decoder" };
+const PLAN_NAMES = { attention: "attn", output: "Wo" };
 
 /** `norm(activation(dense(x)))` */
 class PredictionHead extends Module<[x: Tensor, context?: RandomContext], Tensor> {
@@ -55,8 +57,13 @@ export class ModernBertDecoderForCausalLm extends DecoderForCausalLm {
     };
     const attention = { ...config, qkvBias: bias, outBias: bias, names: ATTENTION_NAMES };
     const dense = new Linear(device, hiddenSize, hiddenSize, { bias: head.denseBias, init: outInit });
+    // Masks over a part of the width would be others than those of one rank.
+    const mlpPlan = dropout > 0
+      ? { "mlp.Wi": "colwise_gather_output", "mlp.Wo": "rowwise_split_input" } as const
+      : { "mlp.Wi": "packed_colwise", "mlp.Wo": "rowwise" } as const;
     super(device, config, hfConfig, {
       hfClasses: { prefix: "ModernBertDecoder", block: "ModernBertDecoderLayer" },
+      tensorPlan: { blocks: { ...attentionPlan(config, PLAN_NAMES), ...mlpPlan } },
       embedNorm: norm(),
       embedDropout,
       layers: blocksOf(config, (i) => {

@@ -6,36 +6,14 @@
  */
 import { at } from "../../at.ts";
 import type { Device } from "../../device/device.ts";
-import { type LayerContext, SelfAttention } from "../../nn/attention.ts";
+import { SelfAttention } from "../../nn/attention.ts";
 import { GatedFeedForward } from "../../nn/feed_forward.ts";
-import { Module } from "../../nn/module.ts";
 import { RMSNorm } from "../../nn/norm.ts";
+import { PostNormBlock } from "../../nn/post_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
-import type { Tensor } from "../../tensor/tensor.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { gatedPlan, GATHERED_ATTENTION_PLAN } from "../tensor_plans.ts";
 import type { Olmo3Config } from "./config.ts";
-
-/** `y = x + norm(selfAttn(x))`, then `y + norm(mlp(y))`. */
-class Olmo3DecoderLayer extends Module<[x: Tensor, context: LayerContext], Tensor> {
-  readonly selfAttn: SelfAttention;
-  readonly mlp: GatedFeedForward;
-  readonly postAttentionLayernorm: RMSNorm;
-  readonly postFeedforwardLayernorm: RMSNorm;
-
-  constructor(selfAttn: SelfAttention, mlp: GatedFeedForward, norm: () => RMSNorm) {
-    super();
-    this.selfAttn = selfAttn;
-    this.mlp = mlp;
-    this.postAttentionLayernorm = norm();
-    this.postFeedforwardLayernorm = norm();
-  }
-
-  /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor, context: LayerContext): Tensor {
-    const attended = x.add(this.postAttentionLayernorm.call(this.selfAttn.call(x, context)));
-    return attended.add(this.postFeedforwardLayernorm.call(this.mlp.call(attended)));
-  }
-}
 
 /** Olmo 3 with a language-model head. */
 export class Olmo3ForCausalLm extends DecoderForCausalLm {
@@ -49,10 +27,16 @@ export class Olmo3ForCausalLm extends DecoderForCausalLm {
     const qkNorm = { over: "projection", make: norm } as const;
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Olmo3" },
+      tensorPlan: { blocks: { ...GATHERED_ATTENTION_PLAN, ...gatedPlan() } },
       layers: blocksOf(config, (i) => {
         const [rotary, window] = [rotaries[at(config.layerTypes, i, "layer type")], config.windows[i]];
         const options = { ...config, rotary, window, qkNorm, qkvBias: bias, outBias: bias };
-        return new Olmo3DecoderLayer(new SelfAttention(device, options), new GatedFeedForward(device, config), norm);
+        return new PostNormBlock({
+          selfAttn: new SelfAttention(device, options),
+          mlp: new GatedFeedForward(device, config),
+          postAttentionLayernorm: norm(),
+          postFeedforwardLayernorm: norm(),
+        });
       }),
       norm: norm(),
     });

@@ -13,6 +13,7 @@ import { LayerNorm } from "../../nn/norm.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan } from "../tensor_plans.ts";
 import type { PhiConfig } from "./config.ts";
 
 const ATTENTION_NAMES = { oProj: "dense", qNorm: "q_layernorm", kNorm: "k_layernorm" };
@@ -50,8 +51,10 @@ export class PhiForCausalLm extends DecoderForCausalLm {
     const rotary = new RotaryTables(device, config.rope);
     const qkNorm = config.qkLayernorm ? { qkNorm: { over: "head", make: norm } as const } : {};
     const attention = { ...config, ...qkNorm, rotary, qkvBias: true, outBias: true, names: ATTENTION_NAMES };
+    const planNames = { output: "dense", norms: config.qkLayernorm ? ["q_layernorm", "k_layernorm"] : [] };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Phi" },
+      tensorPlan: { blocks: { ...attentionPlan(config, planNames), "mlp.fc1": "colwise", "mlp.fc2": "rowwise" } },
       layers: blocksOf(config, () =>
         new PhiDecoderLayer(
           new SelfAttention(device, attention),

@@ -11,7 +11,16 @@ import { RMSNorm } from "../../nn/norm.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { type BlockPlan, styled } from "../tensor_plans.ts";
 import type { Phi3Config } from "./config.ts";
+
+/** All heads on all ranks, by parts of the weights: one projection has queries, keys and values of unequal widths. */
+const GATHERED_PLAN: BlockPlan = {
+  ...styled("self_attn", ["qkv_proj"], "colwise_gather_output"),
+  ...styled("mlp", ["gate_up_proj"], "colwise_gather_output"),
+  ...styled("self_attn", ["o_proj"], "rowwise_split_input"),
+  ...styled("mlp", ["down_proj"], "rowwise_split_input"),
+};
 
 /** Phi-3 with a language-model head. */
 export class Phi3ForCausalLm extends DecoderForCausalLm {
@@ -20,6 +29,7 @@ export class Phi3ForCausalLm extends DecoderForCausalLm {
     const rotary = new RotaryTables(device, config.rope);
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Phi3" },
+      tensorPlan: { blocks: GATHERED_PLAN },
       layers: blocksOf(config, () =>
         new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...config, rotary, fused: true }),

@@ -13,6 +13,7 @@ import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
+import { attentionPlan, EXPERTS_PLAN } from "../tensor_plans.ts";
 import type { PhimoeConfig } from "./config.ts";
 
 const PROJECTIONS = { gate: "w1", up: "w3", down: "w2" };
@@ -26,6 +27,7 @@ export class PhimoeForCausalLm extends DecoderForCausalLm {
     const router = { topK, jitter, scoring: "sparseMixer" } as const;
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Phimoe" },
+      tensorPlan: { blocks: { ...attentionPlan(config), ...EXPERTS_PLAN } },
       layers: blocksOf(config, () =>
         new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...config, rotary, qkvBias: bias, outBias: bias }),

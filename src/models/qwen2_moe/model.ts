@@ -14,6 +14,7 @@ import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
+import { attentionPlan, EXPERTS_PLAN, gatedPlan } from "../tensor_plans.ts";
 import type { Qwen2MoeConfig } from "./config.ts";
 
 /** Qwen2-MoE with a language-model head. */
@@ -26,6 +27,7 @@ export class Qwen2MoeForCausalLm extends DecoderForCausalLm {
     const shared = { intermediateSize: config.sharedIntermediateSize, activation, gated: true };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen2Moe" },
+      tensorPlan: { blocks: { ...attentionPlan(config), ...EXPERTS_PLAN, ...gatedPlan() } },
       layers: blocksOf(config, (i) =>
         new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...config, rotary, window: config.windows[i] }),

@@ -11,6 +11,7 @@ import { RMSNorm } from "../../nn/norm.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import { attentionPlan, gatedPlan, HEAD_NORMS } from "../tensor_plans.ts";
 import type { Qwen3Config } from "./config.ts";
 
 /** Qwen3 with a language-model head. */
@@ -22,6 +23,7 @@ export class Qwen3ForCausalLm extends DecoderForCausalLm {
     const qkNorm = { over: "head", make: norm } as const;
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen3" },
+      tensorPlan: { blocks: { ...attentionPlan(config, HEAD_NORMS), ...gatedPlan() } },
       layers: blocksOf(config, (i) => {
         const window = config.windows[i];
         return new PreNormBlock({

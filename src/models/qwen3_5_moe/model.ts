@@ -10,6 +10,7 @@ import { MixtureOfExperts } from "../../nn/mixture_of_experts.ts";
 import { DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
 import { hybridParts, QWEN3_5_FILES } from "../hybrid.ts";
+import { attentionPlan, EXPERTS_PLAN, gatedPlan, HEAD_NORMS, LINEAR_ATTENTION_PLAN } from "../tensor_plans.ts";
 import type { Qwen35MoeConfig } from "./config.ts";
 
 /** A mixture of Qwen3.5's with a language-model head. */
@@ -21,6 +22,14 @@ export class Qwen35MoeForCausalLm extends DecoderForCausalLm {
     const mixture = { ...config, intermediateSize, router, shared };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen3_5Moe" },
+      tensorPlan: {
+        blocks: {
+          ...attentionPlan(config, HEAD_NORMS),
+          ...LINEAR_ATTENTION_PLAN,
+          ...EXPERTS_PLAN,
+          ...gatedPlan("mlp.shared_expert"),
+        },
+      },
       ...hybridParts(device, config, () => new MixtureOfExperts(device, mixture)),
       balance,
       otherFiles: QWEN3_5_FILES,

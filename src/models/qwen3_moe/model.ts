@@ -13,6 +13,7 @@ import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
+import { attentionPlan, EXPERTS_PLAN, gatedPlan, HEAD_NORMS } from "../tensor_plans.ts";
 import type { Qwen3MoeConfig } from "./config.ts";
 
 /** Qwen3-MoE with a language-model head. */
@@ -25,6 +26,7 @@ export class Qwen3MoeForCausalLm extends DecoderForCausalLm {
     const router = { topK, normalize };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen3Moe" },
+      tensorPlan: { blocks: { ...attentionPlan(config, HEAD_NORMS), ...EXPERTS_PLAN, ...gatedPlan() } },
       layers: blocksOf(config, (i) =>
         new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...config, rotary, qkNorm, qkvBias: bias, outBias: bias }),

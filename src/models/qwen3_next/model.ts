@@ -11,6 +11,7 @@ import { MixtureOfExperts } from "../../nn/mixture_of_experts.ts";
 import { DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
 import { hybridParts } from "../hybrid.ts";
+import { attentionPlan, EXPERTS_PLAN, gatedPlan, HEAD_NORMS, LINEAR_ATTENTION_PLAN } from "../tensor_plans.ts";
 import type { Qwen3NextConfig } from "./config.ts";
 
 /** Qwen3-Next with a language-model head. */
@@ -22,6 +23,15 @@ export class Qwen3NextForCausalLm extends DecoderForCausalLm {
     const mixture = { ...config, intermediateSize, router, shared };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen3Next" },
+      tensorPlan: {
+        blocks: {
+          ...attentionPlan(config, HEAD_NORMS),
+          ...LINEAR_ATTENTION_PLAN,
+          ...EXPERTS_PLAN,
+          ...gatedPlan("mlp.shared_expert"),
+          ...gatedPlan(),
+        },
+      },
       ...hybridParts(device, config, (i) => {
         return config.sparse[i] ? new MixtureOfExperts(device, mixture) : new GatedFeedForward(device, config);
       }),

@@ -305,7 +305,7 @@ function applyUnary(bed: Bed, op: UnaryOp, values: readonly number[], p0 = -1, p
   return bed.get(float32, at, values.length);
 }
 
-/** What else holds for kernels on arrays. */
+/** Further tests of kernels on arrays. */
 export const ARRAY_PROPERTIES: Properties = {
   "fill() rounds integers towards zero": (bed) => {
     const dst = bed.room(int32, 1);

@@ -30,6 +30,8 @@ interface Attention {
   readonly p?: number;
   /** @default 1 / sqrt(headDim) */
   readonly scale?: number;
+  /** @default none */
+  readonly softcap?: number;
 }
 
 const ATTENTIONS: readonly Attention[] = [
@@ -106,6 +108,23 @@ const ATTENTIONS: readonly Attention[] = [
     documents: [[130, 15, 125], [1, 1, 268]],
     hidden: (b, j) => j % 7 === b,
   },
+  { batch: 2, seqQ: 5, seqK: 5, heads: 4, kvHeads: 2, headDim: 8, causal: true, gap: 3, softcap: 0.5 },
+  { batch: 1, seqQ: 67, seqK: 131, heads: 2, kvHeads: 1, headDim: 3, valueDim: 40, causal: true, softcap: 2 },
+  { batch: 1, seqQ: 131, seqK: 66, heads: 1, kvHeads: 1, headDim: 8, causal: false, softcap: 50, p: 0.2 },
+  { batch: 1, seqQ: 40, seqK: 40, heads: 2, kvHeads: 1, headDim: 5, causal: true, window: 7, softcap: 0.01 },
+  {
+    batch: 2,
+    seqQ: 30,
+    seqK: 30,
+    heads: 1,
+    kvHeads: 1,
+    headDim: 8,
+    causal: true,
+    documents: [[5, 25], [30]],
+    hidden: (b, j) => j < 9 * b,
+    softcap: 1,
+    scale: -2,
+  },
 ];
 
 /**
@@ -116,6 +135,8 @@ const TILED: readonly Attention[] = [
   { batch: 1, seqQ: 1, seqK: 130, heads: 2, kvHeads: 1, headDim: 128, causal: true },
   { batch: 2, seqQ: 17, seqK: 17, heads: 4, kvHeads: 2, headDim: 64, causal: true, gap: 8 },
   { batch: 1, seqQ: 63, seqK: 63, heads: 2, kvHeads: 2, headDim: 80, causal: true },
+  { batch: 2, seqQ: 70, seqK: 70, heads: 4, kvHeads: 2, headDim: 64, causal: true, softcap: 1, window: 33 },
+  { batch: 1, seqQ: 65, seqK: 130, heads: 2, kvHeads: 1, headDim: 128, causal: true, softcap: 30, p: 0.1 },
   { batch: 1, seqQ: 64, seqK: 64, heads: 2, kvHeads: 1, headDim: 128, causal: true },
   { batch: 1, seqQ: 65, seqK: 65, heads: 3, kvHeads: 1, headDim: 96, causal: true, gap: 5 },
   { batch: 1, seqQ: 130, seqK: 130, heads: 4, kvHeads: 2, headDim: 64, causal: true },
@@ -172,7 +193,7 @@ function addTimes(to: Float64Array, toAt: number, factor: number, from: Float64A
 /** One attention: its arguments, its arrays, and how the gradient of its output begins. */
 function problemOf(dtype: DType, attention: Attention) {
   const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim = headDim, causal, window = 0 } = attention;
-  const { hidden, gap = 0, p = 0 } = attention;
+  const { hidden, gap = 0, p = 0, softcap: bound = 0 } = attention;
   const scale = fround(attention.scale ?? 1 / Math.sqrt(headDim));
   const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * valueDim + gap];
   const span = (rows: number, stride: number, row: number): number => (rows - 1) * stride + row;
@@ -182,7 +203,8 @@ function problemOf(dtype: DType, attention: Attention) {
   const dO = spread(batch * seqQ * heads * valueDim, 4, 1, dtype);
   const sizes = { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV };
   const maskRows = (hidden?.length ?? 0) > 2 ? seqQ : 1;
-  const args = { dtype, ...sizes, scale, causal, window, maskRows, p, ...DROPOUT };
+  const softcap = fround(bound);
+  const args = { dtype, ...sizes, scale, softcap, causal, window, maskRows, p, ...DROPOUT };
   const keyMask = each(batch * maskRows * seqK, (at) => {
     const row = Math.floor(at / seqK);
     return Number(!hidden?.(Math.floor(row / maskRows), at % seqK, row % maskRows));
@@ -200,14 +222,16 @@ function problemOf(dtype: DType, attention: Attention) {
 /** The formula's results and gradients. */
 function attend({ args, inputs, dO: dOutput, hidden, starts }: ReturnType<typeof problemOf>) {
   const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV } = args;
-  const { scale, causal, window, p: dropped } = args;
+  const { scale, softcap, causal, window, p: dropped } = args;
+  const bounded = (score: number): number => softcap === 0 ? score : softcap * Math.tanh(score / softcap);
+  const slope = (score: number): number => softcap === 0 ? 1 : 1 - (score / softcap) ** 2;
   const [q, k, v, dO] = [inputs.q, inputs.k, inputs.v, dOutput].map((list) => new Float64Array(list));
   assert.ok(q !== undefined && k !== undefined && v !== undefined && dO !== undefined);
   const zeros = (rows: number, width: number): Float64Array => new Float64Array(batch * rows * width);
   const [o, dq] = [zeros(seqQ, heads * valueDim), zeros(seqQ, heads * headDim)];
   const [dk, dv] = [zeros(seqK, kvHeads * headDim), zeros(seqK, kvHeads * valueDim)];
   const sizes = dO.map((value) => Math.abs(value));
-  // What dv's terms are in sum without their signs.
+  // The sum of the magnitudes of dv's terms.
   const sizesOfDv = zeros(seqK, kvHeads * valueDim);
   const lse = new Array<number>(batch * heads * seqQ).fill(-Infinity);
   for (let place = 0; place < batch * heads * seqQ; place++) {
@@ -224,7 +248,7 @@ function attend({ args, inputs, dO: dOutput, hidden, starts }: ReturnType<typeof
       return j >= first && (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j, i);
     });
     if (seen.length === 0) continue;
-    const scores = seen.map((j) => scale * dot(q, qAt, k, kAt(j), headDim));
+    const scores = seen.map((j) => bounded(scale * dot(q, qAt, k, kAt(j), headDim)));
     const top = Math.max(...scores);
     const total = scores.reduce((t, s) => t + Math.exp(s - top), 0);
     lse[place] = top + Math.log(total);
@@ -236,7 +260,7 @@ function attend({ args, inputs, dO: dOutput, hidden, starts }: ReturnType<typeof
     const dp = seen.map((j, s) => pick(factors, s) * dot(dO, out, v, vAt(j), valueDim));
     const delta = sum(seen.length, (s) => pick(p, s) * pick(dp, s));
     seen.forEach((j, s) => {
-      const ds = pick(p, s) * (pick(dp, s) - delta) * scale;
+      const ds = pick(p, s) * (pick(dp, s) - delta) * slope(pick(scores, s)) * scale;
       addTimes(o, out, pick(kept, s), v, vAt(j), valueDim);
       addTimes(dv, dense(j) * valueDim, pick(kept, s), dO, out, valueDim);
       addTimes(sizesOfDv, dense(j) * valueDim, pick(kept, s), sizes, out, valueDim);

@@ -1,5 +1,5 @@
 /**
- * What tests of kernels stand on: arrays between guards in a device's memory, test values, and the run of a case with all that
+ * The test bed of kernels: arrays between guards in a device's memory, test values, and the run of a case with all that
  * any call of any kernel must keep to.
  *
  * @module
@@ -29,7 +29,7 @@ interface Slot {
   readonly before: Uint8Array<ArrayBuffer>;
 }
 
-/** How a run of a case differs from the plain one. */
+/** The differences of a run of a case from the plain run. */
 interface Variant {
   /** Elements that arrays lie behind a 256-byte boundary. */
   readonly shift: number;
@@ -64,10 +64,10 @@ export class Bed {
   #kept = 0;
 
   /**
-   * Puts arrays of a case at two places, told in elements after a multiple of 64 bytes. What copies 16 bytes at once can only do
-   * so at the second.
+   * Puts arrays of a case at two places, given in elements after a multiple of 64 bytes. Kernels that copy 16 bytes at once can do
+   * so at the second place only.
    *
-   * @param tellsScratch whether the device tells all that calls work in, as it does but of those by cuDNN
+   * @param tellsScratch true if the device reports all scratch memory of calls, as it does except for calls by cuDNN
    */
   constructor(device: Device, shifts: readonly [number, number] = [1, 8], tellsScratch: boolean = true) {
     this.device = device;
@@ -306,7 +306,7 @@ export class Bed {
   }
 }
 
-/** What cases gave that look at nothing but what was there before, and at what they looked. */
+/** The output bytes and the inspected places of cases that compare with the bytes before the call. */
 const given = new WeakMap<
   AnyCase,
   { readonly reads: readonly Read[]; readonly expected: ReturnType<AnyCase["expect"]> }
@@ -318,7 +318,7 @@ interface Read {
   readonly values: readonly number[];
 }
 
-/** What a case expects: computed once for all devices that are given the same arrays. */
+/** The expected results of a case: computed once for all devices that are given the same arrays. */
 function expectedOf(one: AnyCase, before: Reader<string>, after: Reader<string>): ReturnType<AnyCase["expect"]> {
   const known = given.get(one);
   const isSame = ({ name, place, values }: Read): boolean => differsAt(before(name, place), values) < 0;

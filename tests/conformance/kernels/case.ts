@@ -16,10 +16,10 @@ type AddressOf<K extends KernelName> = {
   [N in keyof ArgsOf<K>]-?: IsAddress<ArgsOf<K>[N]> extends true ? N : never;
 }[keyof ArgsOf<K>];
 
-/** What an array holds before the call: values, bytes, or numbers from a range. */
+/** The contents of an array before the call: values, bytes, or numbers from a range. */
 export type Content = readonly number[] | Uint8Array | { readonly low: number; readonly high: number };
 
-/** What an array must hold after it: `undefined` is what was there before. Not finite values must be the same. */
+/** The contents of an array after the call; `undefined`: unchanged. Non-finite values must be equal. */
 export interface Expected {
   readonly values: readonly (number | undefined)[];
   /** Allowed is `relative * |value| + absolute`; without either, values must be equal. */
@@ -41,7 +41,7 @@ export interface KernelCase<K extends KernelName> {
   readonly without?: readonly AddressOf<K>[];
   /** Addresses in a list. */
   readonly count?: number;
-  /** What every array that is written must hold. */
+  /** The expected contents of every array that is written. */
   readonly expect: (before: Reader<AddressOf<K>>, after: Reader<AddressOf<K>>) => {
     readonly [N in AddressOf<K>]?: Expected;
   };
@@ -63,7 +63,7 @@ export type CasesOf<K extends KernelName> = readonly KernelCase<K>[];
 /** Cases of some kernels: none may be without. */
 export type Cases<N extends KernelName> = { readonly [K in N]: CasesOf<K> };
 
-/** What holds for a kernel beyond single calls, by its name. */
+/** Tests of a kernel beyond single calls, by its name. */
 export type Properties = Readonly<Record<string, (bed: Bed) => void>>;
 
 /** The storage dtypes of kernels, with the relative error of one rounding. */
@@ -136,7 +136,7 @@ export function toBfloat16(x: number): number {
   return single.getFloat32(0);
 }
 
-/** What a store in a float dtype followed by a load gives. */
+/** The value after a store in a float dtype and a load. */
 export function rounding(dtype: DType): (x: number) => number {
   return dtype === bfloat16 ? toBfloat16 : dtype === float16 ? Math.f16round : fround;
 }

@@ -56,7 +56,7 @@ const sampleUniform: CasesOf<"sampleUniform"> = SIZES.map((sizes) => ({
 /** Cases of dropout and noise. */
 export const DROPOUT_CASES: Cases<"dropout" | "sampleUniform"> = { dropout, sampleUniform };
 
-/** What else holds for them. */
+/** Further tests of dropout. */
 export const DROPOUT_PROPERTIES: Properties = {
   "dropout() gives a sample the same mask in any batch": (bed) => {
     const [batch, rows, cols, key] = [6, 3, 21, 99];

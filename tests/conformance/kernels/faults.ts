@@ -17,7 +17,7 @@ function fault(bed: Bed): unknown {
   return found;
 }
 
-/** What kernels do with what is out of range. */
+/** Tests of kernels with values out of range. */
 export const FAULT_PROPERTIES: Properties = {
   "embedding() writes zeros for ids out of range and notes the first": (bed) => {
     for (const { dtype } of FLOATS) {
@@ -59,7 +59,8 @@ export const FAULT_PROPERTIES: Properties = {
       const logits = bed.put(dtype, bed.values(12));
       const run = (labels: readonly number[]): { losses: number[]; dlogits: number[] } => {
         const [losses, dlogits] = [bed.room(float32, 3), bed.room(dtype, 12)];
-        const args = { dtype, rows: 3, cols: 4, ignoreIndex: -100, firstRow: 10, losses, dlogits, logits };
+        const attrs = { ignoreIndex: -100, firstRow: 10, labelSmoothing: 0, zLoss: 0 };
+        const args = { dtype, rows: 3, cols: 4, ...attrs, losses, dlogits, logits };
         bed.device.kernels.crossEntropy({ ...args, labels: bed.put(int32, labels) });
         return { losses: bed.get(float32, losses, 3), dlogits: bed.get(dtype, dlogits, 12) };
       };

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { float16, float32 } from "../../../src/dtype.ts";
 import { each, pick, type Properties } from "./case.ts";
 
-/** What holds for float16. */
+/** Tests of float16. */
 export const FLOAT16_PROPERTIES: Properties = {
   "cast() rounds to the nearest float16, ties to even, subnormals and infinities included": (bed) => {
     const values = [

@@ -72,7 +72,7 @@ const WEIGHTS = [
   { without: [], zeroCentered: true },
 ] as const;
 
-/** What multiplies each element of a row. */
+/** The factor of each element of a row. */
 function factorsOf(
   { without: { length }, zeroCentered }: typeof WEIGHTS[number],
   cols: number,
@@ -277,25 +277,37 @@ const embeddingBackward: CasesOf<"embeddingBackward"> = eachFloat((dtype) =>
 );
 
 const crossEntropy: CasesOf<"crossEntropy"> = eachFloat((dtype, epsilon) =>
-  [1, 2, 3, 7, 64, 131].map((cols) => {
-    const labels = [0, cols - 1, -100, Math.floor(cols / 2)];
-    return {
-      args: { dtype, rows: labels.length, cols, ignoreIndex: -100, firstRow: 0 },
-      arrays: { logits: { low: -5, high: 5 }, labels },
-      expect: (before) => {
-        const x = before("logits");
-        const row = (r: number): number[] => softmaxRow(x.slice(r * cols, (r + 1) * cols));
-        const losses = labels.map((label, r) => label === -100 ? 0 : -Math.log(pick(row(r), label)));
-        const dlogits = labels.flatMap((label, r) =>
-          row(r).map((p, j) => label === -100 ? 0 : p - Number(j === label))
-        );
-        return {
-          losses: { values: losses, relative: 2e-7, absolute: 2e-7 },
-          dlogits: { values: dlogits, relative: epsilon + 5e-7, absolute: 1e-7 },
-        };
-      },
-    };
-  })
+  ([1, 2, 3, 7, 64, 131] as const).flatMap((cols) =>
+    [[0, 0], [0.1, 0], [0, 1e-2], [0.3, 0.5]].map(([labelSmoothing = 0, zLoss = 0]) => {
+      const labels = [0, cols - 1, -100, Math.floor(cols / 2)];
+      return {
+        label: `smoothing ${labelSmoothing}, z ${zLoss}`,
+        args: { dtype, rows: labels.length, cols, ignoreIndex: -100, firstRow: 0, labelSmoothing, zLoss },
+        arrays: { logits: { low: -5, high: 5 }, labels },
+        expect: (before) => {
+          const x = before("logits");
+          const row = (r: number): number[] => softmaxRow(x.slice(r * cols, (r + 1) * cols));
+          const logSum = (r: number): number => Math.log(sum(cols, (j) => Math.exp(pick(x, r * cols + j))));
+          const lossOf = (label: number, r: number): number => {
+            const smooth = sum(cols, (j) => -Math.log(pick(row(r), j))) / cols;
+            return (1 - labelSmoothing) * -Math.log(pick(row(r), label)) + labelSmoothing * smooth +
+              zLoss * logSum(r) ** 2;
+          };
+          const losses = labels.map((label, r) => label === -100 ? 0 : lossOf(label, r));
+          const dlogits = labels.flatMap((label, r) =>
+            row(r).map((p, j) => {
+              const target = (1 - labelSmoothing) * Number(j === label) + labelSmoothing / cols;
+              return label === -100 ? 0 : p * (1 + 2 * zLoss * logSum(r)) - target;
+            })
+          );
+          return {
+            losses: { values: losses, relative: 4e-7, absolute: 4e-7 },
+            dlogits: { values: dlogits, relative: epsilon + 5e-7, absolute: zLoss === 0 ? 1e-7 : 1e-6 },
+          };
+        },
+      };
+    })
+  )
 );
 
 const sigmoid = (g: number): number => 1 / (1 + Math.exp(-g));
@@ -347,7 +359,7 @@ export const LAYER_CASES: Cases<Exclude<keyof typeof LAYER_KERNELS, "dropout">> 
   swigluBackward,
 };
 
-/** What else holds for kernels of layers. */
+/** Further tests of kernels of layers. */
 export const LAYER_PROPERTIES: Properties = {
   "softmax() takes huge, hidden and NaN scores": (bed) => {
     const run = (x: readonly number[]): number[] => {
@@ -371,7 +383,8 @@ export const LAYER_PROPERTIES: Properties = {
   "crossEntropy() survives extreme logits": (bed) => {
     const [logits, labels] = [[3e38, -3e38, 0, 0, -Infinity, 1, 1, 1, NaN, 0, 0, 0], [0, 0, 1]];
     const losses = bed.room(float32, 3);
-    const args = { dtype: float32, rows: 3, cols: 4, ignoreIndex: -100, firstRow: 0, losses };
+    const attrs = { ignoreIndex: -100, firstRow: 0, labelSmoothing: 0, zLoss: 0 };
+    const args = { dtype: float32, rows: 3, cols: 4, ...attrs, losses };
     bed.device.kernels.crossEntropy({ ...args, logits: bed.put(float32, logits), labels: bed.put(int32, labels) });
     assert.deepEqual(bed.get(float32, losses, 3), [0, Infinity, NaN]);
   },

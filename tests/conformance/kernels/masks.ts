@@ -150,7 +150,7 @@ export const MASK_CASES: Cases<"compare" | "select" | "gather" | "scatterAdd" | 
   cumsum,
 };
 
-/** What else holds for them. */
+/** Further tests of masks. */
 export const MASK_PROPERTIES: Properties = {
   "compare() holds for NaN only that it is unequal, and takes it as true": (bed) => {
     const [a, b, dst] = [bed.put(float32, [NaN, NaN]), bed.put(float32, [NaN, 1]), bed.room(uint8, 2)];

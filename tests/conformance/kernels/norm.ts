@@ -169,7 +169,7 @@ function cleared(bed: Bed): DevicePtr {
   return accumulator;
 }
 
-/** What else holds for the norm. */
+/** Further tests of the norm. */
 export const NORM_PROPERTIES: Properties = {
   "sumPowers() gives the same bits for every order and cut of the blocks": (bed) => {
     const block = 13;

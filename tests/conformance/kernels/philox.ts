@@ -38,7 +38,7 @@ export function wordOf({ key, sample, plane, row, col }: SamplePlace): number {
   return block[col % 4] ?? NaN;
 }
 
-/** What dropout multiplies the element at a place by. */
+/** The factor of dropout on the element at a place. */
 export function dropoutFactor(p: number, place: SamplePlace): number {
   return p === 0 ? 1 : wordOf(place) < Math.floor(p * 2 ** 32) ? 0 : Math.fround(1 / (1 - p));
 }

@@ -120,7 +120,7 @@ function documentsOf([, , , , documents]: typeof CONVOLUTIONS[number]) {
   return starts === undefined ? { without: ["starts"] as const } : { arrays: { starts } };
 }
 
-/** Runs `f` with each place of an output, that of an input it meets, and the weight between them. */
+/** Calls `f` with each place of an output, the place of an input that contributes to it, and the weight between them. */
 function eachTap(
   sizes: typeof CONVOLUTIONS[number],
   f: (out: number, into: number, weight: number) => void,
@@ -201,7 +201,7 @@ function multiply(
   return bed.get(float32, arrays.c, m * n);
 }
 
-/** What else holds for kernels that multiply matrices. */
+/** Further tests of kernels that multiply matrices. */
 export const PRODUCT_PROPERTIES: Properties = {
   "gemm() passes NaN and infinities on and ignores c when beta is 0": (bed) => {
     for (const m of [1, 6]) {
@@ -232,7 +232,8 @@ export const PRODUCT_PROPERTIES: Properties = {
       strideK: 2,
       strideV: 2,
     };
-    const args = { dtype: float32, ...sizes, scale: 1, causal: false, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 };
+    const switches = { scale: 1, softcap: 0, causal: false, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 };
+    const args = { dtype: float32, ...sizes, ...switches };
     const [o, lse] = [bed.room(float32, 4), bed.room(float32, 2)];
     const [k, v] = [bed.put(float32, [1000, 0, -1000, 0, 0, 0]), bed.put(float32, [1, 2, 3, 4, 5, 6])];
     bed.device.kernels.attention({ ...args, o, lse, q: bed.put(float32, [1000, 0, 0, 1]), k, v });
@@ -243,7 +244,7 @@ export const PRODUCT_PROPERTIES: Properties = {
   },
 };
 
-/** What holds for products of the WASM kernels, and not of every library. */
+/** Tests of products that the WASM kernels pass, and not every library. */
 export const OWN_PRODUCT_PROPERTIES: Properties = {
   "gemm() gives an element the same bits whatever the other sizes": (bed) => {
     const [m, n, k] = [37, 45, 300];

@@ -20,7 +20,7 @@ interface Routing {
   readonly topGroups?: number;
   readonly groupBest?: 1 | 2;
   readonly bias?: boolean;
-  /** Whether experts are drawn by noise. */
+  /** True if experts are drawn by noise. */
   readonly drawn?: boolean;
 }
 
@@ -70,7 +70,7 @@ function mixedBest(row: readonly number[], taken: readonly number[], noise: read
   return sums.indexOf(Math.max(...sums));
 }
 
-/** What the weights of drawn experts count for. */
+/** The factor on the weights of drawn experts. */
 function drawnParts(
   row: readonly number[],
   { experts }: Routing,
@@ -88,7 +88,7 @@ function noiseOf({ experts, topK, drawn = false }: Routing, r: number): number[]
   return drawn ? each(topK * 2 * experts, (i) => fround(((i * 37 + r * 11) % 101 + 0.5) / 101)) : [];
 }
 
-/** Which experts a row of logits chooses. */
+/** The experts that a row of logits chooses. */
 function chosenBy(
   row: readonly number[],
   routing: Routing,
@@ -183,7 +183,7 @@ const routeBackward: CasesOf<"routeBackward"> = eachFloat((dtype, epsilon) =>
 /** Cases of routers. */
 export const ROUTER_CASES: Cases<"route" | "routeBackward"> = { route, routeBackward };
 
-/** What else holds for kernels of mixtures of experts. */
+/** Further tests of kernels of mixtures of experts. */
 export const ROUTER_PROPERTIES: Properties = {
   "route() chooses of equal scores as torch.topk does": (bed) => {
     for (const [experts, topK, modulus, places] of TIES) {

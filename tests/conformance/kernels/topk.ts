@@ -9,7 +9,7 @@ import { byRow, type CasesOf, each, eachFloat, pick } from "./case.ts";
 const SIZES = [[1, 1], [5, 2], [7, 7], [40, 3], [300, 2], [300, 70]] as const;
 const ROWS = 3;
 
-/** What `torch.topk` (2.15, CPU) takes of `n` numbers `(7 i² + i) mod m`. */
+/** The columns that `torch.topk` (2.15, CPU) takes of `n` numbers `(7 i² + i) mod m`. */
 export const TIES: readonly (readonly [n: number, k: number, m: number, places: readonly number[]])[] = [
   [4, 2, 1, [2, 3]],
   [8, 2, 1, [6, 5]],

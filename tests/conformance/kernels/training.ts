@@ -144,6 +144,49 @@ const sgd: CasesOf<"sgd"> = GATES.flatMap((gate) =>
   })
 );
 
+const lion: CasesOf<"lion"> = GATES.map((gate) => {
+  const records = recordsOf([0.9, 0.99, 0], [0.3, 0.8, 0]);
+  return {
+    label: `gate ${gate}`,
+    args: SIZES,
+    arrays: { records: encodeRecords(records), steps: STEPS, ...gateArray(gate) },
+    ...gate === undefined ? { without: ["gate"] } : {},
+    expect: (before) => {
+      const [p, g, m] = [before("param"), before("grad"), before("expAvg")];
+      const steps = update(records, gate === 1, (i, at, { learningRate, weightDecay, settings: [beta1, beta2] }) => {
+        const [grad, old] = [pick(g, i), pick(m, at)];
+        const direction = fround(fround(old * fround(beta1)) + fround(grad * fround(1 - beta1)));
+        const decayed = fround(pick(p, i) * fround(1 - learningRate * weightDecay));
+        p[i] = fround(decayed - Math.sign(direction) * fround(learningRate));
+        m[at] = fround(fround(old * fround(beta2)) + fround(fround(1 - beta2) * grad));
+      });
+      return { param: { values: p }, expAvg: { values: m }, steps: { values: steps } };
+    },
+  };
+});
+
+const lerp: CasesOf<"lerp"> = GATES.flatMap((gate) =>
+  [undefined, 0.25].flatMap((factor) =>
+    [0, 0.05, 0.5, 0.95, 1].map((weight) => ({
+      label: `gate ${gate}, weight ${weight} x ${factor}`,
+      args: { n: 37, weight },
+      arrays: { ...gateArray(gate), ...factor === undefined ? {} : { factor: [factor] } },
+      without: [...gate === undefined ? ["gate" as const] : [], ...factor === undefined ? ["factor" as const] : []],
+      expect: (before) => {
+        const share = factor === undefined ? fround(weight) : fround(fround(weight) * factor);
+        const src = before("src");
+        const values = before("dst").map((old, i) => {
+          if (gate === 1) return old;
+          const difference = fround(pick(src, i) - old);
+          if (share < 0.5) return fround(old + fround(share * difference));
+          return fround(pick(src, i) - fround(difference * fround(1 - share)));
+        });
+        return { dst: { values } };
+      },
+    }))
+  )
+);
+
 const sumRanks: CasesOf<"sumRanks"> = [
   ...FLOATS.flatMap(({ dtype }) =>
     [...new Set([float32, dtype])].flatMap((dstDtype) =>
@@ -218,15 +261,25 @@ const normal: CasesOf<"normal"> = STREAMS.map(([key, offset]) => ({
 }));
 
 /** Cases of kernels of training, those of the norm apart. */
-export const TRAINING_CASES: Cases<"adamw" | "sgd" | "sumRanks" | "uniform" | "normal"> = {
+export const TRAINING_CASES: Cases<
+  | "adamw"
+  | "sgd"
+  | "lion"
+  | "lerp"
+  | "sumRanks"
+  | "uniform"
+  | "normal"
+> = {
   adamw,
   sgd,
+  lion,
+  lerp,
   sumRanks,
   uniform,
   normal,
 };
 
-/** What else holds for random numbers, and for functions of host numbers. */
+/** Further tests of random numbers, and of functions of host numbers. */
 export const TRAINING_PROPERTIES: Properties = {
   "PortableMath agrees with float64 and has the same bits wherever it runs": ({ device: { math } }) => {
     for (const x of [1e-300, 1e-5, 0.1, 0.5, 1, 2, 3.7, 10, 100, 700]) {

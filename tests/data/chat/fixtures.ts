@@ -17,7 +17,7 @@ export function fixture(name: string): string {
 const json = (name: string): unknown => JSON.parse(readFileSync(fixture(name), "utf8"));
 const row = z.record(z.string(), z.unknown());
 
-/** What transformers made of a chat. */
+/** The text that transformers made of a chat. */
 interface Case {
   readonly template: string;
   readonly tokenizer: string;
@@ -31,7 +31,7 @@ interface Case {
   readonly error?: string | undefined;
 }
 
-/** What TRL made of rows. */
+/** The ids that TRL made of rows. */
 interface TrlCase {
   readonly name: string;
   readonly template: string;

@@ -1,7 +1,7 @@
 /** Rows of files: what each format gives, and what is said of files that are broken. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { gzipSync } from "node:zlib";
+import { constants, gzipSync, zstdCompressSync } from "node:zlib";
 import { rowsOf } from "../../../src/data/rows/rows.ts";
 import { MAX_ROW_BYTES } from "../../../src/data/rows/row.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -112,4 +112,43 @@ test("rowsOf() names file and place of a file that is cut off or broken", async 
     ["a.csv", 'a,b\n1,2\n3,"4\n', /a\.csv:3: data: expected a quote that ends the cell, got the end of the file/],
   ];
   for (const [name, contents, message] of broken) await assert.rejects(read(name, contents), { message });
+});
+
+test("rowsOf() reads all frames of zstd, and refuses a file that was cut off or damaged", async () => {
+  const text = `${EXPECTED.join("\n")}\n`.repeat(5_000);
+  const frames = [text.slice(0, 1000), text.slice(1000)].map((part) => {
+    return zstdCompressSync(part, { params: { [constants.ZSTD_c_checksumFlag]: 1 } });
+  });
+  const skipped = Uint8Array.of(0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3);
+  const bytes = Buffer.concat([skipped, ...frames]);
+  const expected = await read("a.jsonl", text);
+  assert.equal(expected.length, 20_000);
+  assert.deepEqual(await read("a.jsonl.zst", bytes), expected);
+  assert.deepEqual(await read("a.json.zst", zstdCompressSync("[1, {}]")), [
+    "1 a JSON object as each element | 1",
+    "1 {}",
+  ]);
+  for (const length of [bytes.length - 1, bytes.length - 100, skipped.length + 5, skipped.length - 2]) {
+    await assert.rejects(read("a.jsonl.zst", bytes.subarray(0, length)), {
+      message: new RegExp(
+        `Cannot unpack '.*': it ends at byte ${length}, in the middle of the frame of zstd that begins at byte`,
+      ),
+    });
+  }
+  let refused = 0;
+  const step = Math.floor(bytes.length / 20);
+  for (let place = bytes.length - 1; place >= skipped.length; place -= step) {
+    const damaged = Buffer.from(bytes);
+    damaged[place] = ~(damaged[place] ?? 0);
+    const found = await read("a.jsonl.zst", damaged).catch((error: unknown) => {
+      assert.match(String(error), /by zstd's own checks|in the middle of the frame|expected a frame/);
+      refused++;
+      return expected;
+    });
+    assert.deepEqual(found, expected, `byte ${place}`); // a bit that nothing reads
+  }
+  assert.ok(refused >= 18, `${refused} were refused`);
+  await assert.rejects(read("a.jsonl.zst", Buffer.concat([bytes, Buffer.from("more text")])), {
+    message: /expected a frame of zstd at byte \d+, got the number 0x65726f6d/,
+  });
 });

@@ -24,7 +24,7 @@ const SHAPE: SdpaShape = {
   ...{ valueDim: 8, strideQ: 16, strideK: 8, strideV: 8, causal: true },
 };
 
-/** What a mistake is made with. */
+/** The objects from which a mistake is made. */
 interface Place {
   readonly twin: CudaTwin;
   readonly device: CudaDevice;
@@ -33,7 +33,7 @@ interface Place {
   readonly plan: SdpaPlan;
   /** Runs the plan with these addresses by unique id, and a workspace. */
   readonly run: (addresses: ReadonlyMap<number, number>, workspace: number) => void;
-  /** What a right call has; it is freed with the device. */
+  /** The objects of a correct call; they are freed with the device. */
   readonly addresses: ReadonlyMap<number, number>;
   readonly workspace: number;
 }

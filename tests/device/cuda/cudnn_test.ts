@@ -102,7 +102,7 @@ function attend(device: Device, sizes: Sizes): number[][] {
   return results;
 }
 
-/** Which directions cuDNN is to compute, and what is reported of the others. */
+/** The directions that cuDNN is to compute, and the reports on the others. */
 const CALLS: readonly (readonly [
   what: string,
   change: Partial<Sizes>,
@@ -123,6 +123,7 @@ const CALLS: readonly (readonly [
   ["a mask of keys", { isMasked: true, causal: false }, "none", [/^Attention with a mask of keys is/]],
   ["one query", { seqQ: 1, seqK: 40 }, "none", [/^Attention of one query is/]],
   ["a window", { window: 3 }, "none", [/^Attention within a window is/]],
+  ["bounded scores", { softcap: 1.5 }, "none", [/^Attention with bounded scores is/]],
   ["dropout", { dropout: { p: 0.25, key: 7, sample: 3 } }, "none", [/^Attention with dropout is/]],
   ["heads of 12 dims", { headDim: 12 }, "none", [/^Attention of heads of 12 dims, no multiple of 8, is/]],
   ["queries that see nothing", { seqQ: 9, seqK: 4 }, "none", [/^Attention whose first queries see no key is/]],
@@ -184,7 +185,7 @@ test("a small Llama trains in bfloat16 with cuDNN as with our own kernels and on
   const byOwn = await trainInBfloat16(own);
   own.dispose();
   const { device, reports } = await openCard(2 ** 27);
-  assert.deepEqual([device.mathName, device.attention, own.attention], ["cuda", "cudnn", "own"]);
+  assert.deepEqual([device.mathName, device.traits.attention, own.traits.attention], ["cuda", "cudnn", "own"]);
   assert.match(device.detail, /, attention by cuDNN 9\.28\.1 \(.+\/cudnn\.so\)$/);
   twinLog(twin);
   const found = await trainInBfloat16(device);
@@ -231,7 +232,7 @@ test("a graph has attention by cuDNN as it is without, but not for the first tim
     device.kernels.attention({
       ...{ dtype: bfloat16, batch: 1, seqQ, seqK, heads, kvHeads, headDim, valueDim: headDim, scale: sizes.scale },
       ...{ strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * headDim, causal: true, window: 0 },
-      ...{ maskRows: 1, p: 0, key: 0, sample: 0, q: q.ptr, k: k.ptr, v: v.ptr, o: o.ptr, lse: lse.ptr },
+      ...{ softcap: 0, maskRows: 1, p: 0, key: 0, sample: 0, q: q.ptr, k: k.ptr, v: v.ptr, o: o.ptr, lse: lse.ptr },
     });
   const results = (): number[][] => [o, lse].map((x) => [...x.toArray()]);
   fill(1);

@@ -1,5 +1,5 @@
 /**
- * Where seeded mistakes are played on the double of the CUDA runtime: two streams, some memory, a few kernels with and without
+ * The stage of seeded mistakes on the double of the CUDA runtime: two streams, some memory, a few kernels with and without
  * mistakes, and captures.
  *
  * @module
@@ -18,7 +18,7 @@ import { MISTAKE_NAMES, MISTAKE_TEXT } from "./detector_kernels.ts";
 
 type StreamHandle = Handle<"cudaStream_t">;
 
-/** What a mistake is made with. */
+/** The objects from which a mistake is made. */
 export interface Stage {
   readonly first: StreamHandle;
   readonly second: StreamHandle;

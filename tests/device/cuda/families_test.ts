@@ -58,8 +58,8 @@ for (const family of ZOO) {
   });
 }
 
-/** A family of each kind of layer that looks back: windows, sinks, latent rows and an indexer, a convolution, a delta rule. */
-const LOOKING_BACK = ["gpt_oss", "glm_moe_dsa", "lfm2", "qwen3_next"];
+/** Families whose layers look back by windows and sinks, and by a convolution. */
+const LOOKING_BACK = ["gpt_oss", "lfm2"];
 
 for (const family of usualFirst(ZOO, (place) => LOOKING_BACK.includes(ZOO[place] ?? ""))) {
   test(`${family} keeps the documents of a row apart on the twin of CUDA`, { skip: lacking }, () => {
@@ -79,7 +79,7 @@ test(
     const { router: { topk: _, ...router } = {}, ...others } = LAUNCHES;
     const options = { environment: twin.environment, memoryBytes: 2 ** 24, launches: { ...others, router } };
     const device = await openCudaDevice(0, options);
-    assert.deepEqual([...device.lacks], ["topk"]);
+    assert.deepEqual([...device.traits.missingKernels], ["topk"]);
     const [{ hfConfig } = assert.fail()] = zooModels("glm_moe_dsa");
     assert.throws(() => buildModel(device, hfConfig), (error) => {
       assert.ok(error instanceof UnsupportedError, String(error));

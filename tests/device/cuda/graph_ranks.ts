@@ -1,4 +1,4 @@
-/** What ranks with a card each do in tests of graphs. @module */
+/** The code of ranks with a card each in tests of graphs. @module */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import process from "node:process";
@@ -30,24 +30,24 @@ import { openNcclTwin, openTwin } from "../../native/cuda/build.ts";
 import { rankFunctions, type WorldRank } from "../../support/world.ts";
 import { CONFIG } from "./llama.ts";
 
-/** How a model is trained. */
+/** The settings of a training. */
 export interface GraphTraining {
   readonly config: Readonly<Record<string, unknown>>;
   readonly steps: number;
   readonly hasGraph: boolean;
   /** `hsdp` shards over two neighbouring ranks each; `offload` and `unpinned` shard, into memory of the host. @default fsdp */
   readonly strategy?: "fsdp" | "hsdp" | "ddp" | "offload" | "unpinned";
-  /** Whether blocks compute their forward again in the backward. */
+  /** True if blocks compute their forward again in the backward. */
   readonly isCheckpointed?: boolean;
   readonly precision?: "bfloat16" | "float16";
   /** The first scale of losses, in float16. */
   readonly initScale?: number;
   readonly microBatches?: number;
-  /** Whether rank 1 has one micro-batch less than the others. */
+  /** True if rank 1 has one micro-batch less than the others. */
   readonly isUneven?: boolean;
   /** Tokens of a sample, and samples of a micro-batch. @default 24 and 2 */
   readonly size?: readonly [seq: number, batch: number];
-  /** Whether each sample holds two documents and padding, which begin elsewhere in each step. */
+  /** True if each sample holds two documents and padding, at other places in each step. */
   readonly isPacked?: boolean;
   /** Steps with samples of half the length. */
   readonly short?: readonly number[];
@@ -61,20 +61,20 @@ export interface GraphTraining {
   readonly badLabelAt?: number;
   /** The step in whose forward the last block throws. */
   readonly throwsAt?: number;
-  /** Whether a step that failed is no reason to end: one that cannot be captured is taken again without a graph. */
+  /** True if a failed step does not end the training: a step that cannot be captured is taken again without a graph. */
   readonly goesOn?: boolean;
-  /** What is changed before a step. */
+  /** The change before a step. */
   readonly changed?: Readonly<Record<number, "norm" | "mode" | "rate" | "betas" | "optimizer" | "states">>;
 }
 
-/** What becomes of rank 1, and before which step or in the forward of which. */
+/** The failure of rank 1, and the step before which, or in whose forward, it happens. */
 export interface Loss {
   readonly step: number;
   readonly how: `${"is killed" | "loses the network"} ${"before a step" | "in a forward"}` | "throws in a forward";
   readonly hasGraph: boolean;
 }
 
-/** What came of it. */
+/** The results of a training. */
 export interface Trained {
   /** Of each step loss, norm, tokens and rate; of an evaluation the loss. */
   readonly steps: readonly (readonly number[])[];

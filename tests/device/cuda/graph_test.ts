@@ -17,7 +17,7 @@ const OPTIONS = { skip, timeout: 600_000 };
 
 type Run = Omit<GraphTraining, "hasGraph">;
 
-/** What each rank got without graphs, and with them. */
+/** The results of each rank without graphs, and with them. */
 async function both(size: number, run: Run): Promise<readonly (readonly [without: Trained, by: Trained])[]> {
   const { variables } = await buildCudaTwin();
   const options = { over: "nccl", variables, data: run, planes: { timeoutSeconds: 200 } } as const;

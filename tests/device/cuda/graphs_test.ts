@@ -102,7 +102,7 @@ test("attention on tensor cores reads its arrays and the sample of its dropout a
     const args = {
       ...{ dtype: bfloat16, batch: 1, seqQ: tokens, seqK: tokens, heads: 2, kvHeads: 1, headDim, valueDim: headDim },
       ...{ strideQ: 2 * headDim, strideK: headDim, strideV: headDim, scale: 0.25, causal: true, window: 0 },
-      ...{ maskRows: 1, p: 0.25, key: 7, q: array("q", 2), k: array("k", 1), v: array("v", 1) },
+      ...{ softcap: 0, maskRows: 1, p: 0.25, key: 7, q: array("q", 2), k: array("k", 1), v: array("v", 1) },
       ...{ o: array("o", 2), lse: array("lse", 2, float32) },
     };
     const gradients = { dO: array("dO", 2), dq: array("dq", 2), dk: array("dk", 1), dv: array("dv", 1) };
@@ -218,7 +218,7 @@ test("memory of a graph goes to another stream late, by turns, and after an even
   // The second does not wait for the first one's end, the third does.
   assert.deepEqual(places, [4096, 5120, 4096, 5120, 4096]);
   assert.deepEqual(waits, ["gather", "gather", "gather"]);
-  // What a stream has freed itself it takes at once.
+  // A stream takes parts that it has freed itself at once.
   const first = on(compute, () => memory.allocate(512, "own"));
   on(compute, () => memory.free(first));
   assert.equal(on(compute, () => memory.allocate(512, "own")), first);

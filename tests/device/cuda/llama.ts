@@ -30,12 +30,12 @@ function tokensOf(step: number, batch: number): Int32Array {
 /** Of each step: this rank's part of the mean loss, and the norm of the gradients. */
 export type Steps = readonly (readonly [loss: number, norm: number])[];
 
-/** How a Llama is trained. */
+/** The settings of a training of a Llama. */
 export interface Training {
   readonly steps: number;
   /** Samples of a step, over all ranks. */
   readonly batch: number;
-  /** Whose ranks share the batch; one rank has it all unless given. */
+  /** The world whose ranks share the batch; one rank has all of it unless given. */
   readonly group?: ProcessGroup;
   /** Shards or replicates the model, whose gradients are then means over ranks. */
   readonly parallelize?: (model: CausalLm) => void;
@@ -96,6 +96,6 @@ export function requireSameSteps(found: Steps, expected: Steps): void {
     assert.ok(fits(loss, wantLoss), `step ${step}: loss ${loss}, on the CPU ${wantLoss}`);
     assert.ok(fits(norm, wantNorm), `step ${step}: norm ${norm}, on the CPU ${wantNorm}`);
   }
-  // What was compared is a run that learns: after four steps it knows more than that there are so many tokens.
+  // The compared run learns: after four steps its loss is below that of a uniform guess over the vocabulary.
   for (const [loss] of expected.slice(4)) assert.ok(loss < Math.log(CONFIG.vocab_size), `loss ${loss}`);
 }

@@ -31,8 +31,8 @@ interface Rank {
   gather(from: NativeAddress, to: NativeAddress): void;
   /** Leaves as if all ranks were done. */
   destroy(): void;
-  /** The state of its communicator, once its work has ended or an error was found, and what is said of it. */
-  settled(atMostMs?: number): readonly [state: number, words: string | null, hasEnded: boolean];
+  /** The state of its communicator once its work has ended or an error was found, and the message. */
+  outcome(atMostMs?: number): readonly [state: number, words: string | null, hasEnded: boolean];
 }
 
 /** Longest time for what comes to pass, and for what does not. */
@@ -48,10 +48,10 @@ function waitFor(hasCome: () => boolean, atMostMs: number): boolean {
   return false;
 }
 
-/** What ranks do, and what the double reports of it. */
+/** The calls of ranks, and the report of the double on them. */
 type Play = (ranks: readonly Rank[], twin: Twin) => RegExp | undefined | void;
 
-/** What more than NCCL a test may call. */
+/** The functions besides NCCL's that a test may call. */
 interface Twin {
   /** Ordinary memory of the first rank's card. */
   readonly memory: NativeAddress;
@@ -66,7 +66,7 @@ async function openWorld(twin: CudaTwin): Promise<(ranks: number, play: Play) =>
   const cuda = await openLibrary(CUDART, { environment });
   const nccl = await openLibrary(NCCL, { environment });
   const { symbols, provider } = cuda;
-  /** What ranks have not freed. */
+  /** The objects that ranks have not freed. */
   const given = new Set<NativeAddress>();
   const stateOf = (comm: Handle<"ncclComm_t">): number => {
     const state = provider.out("i32");
@@ -124,7 +124,7 @@ async function openWorld(twin: CudaTwin): Promise<(ranks: number, play: Play) =>
         taken(SHORT_MS);
         nccl.symbols.ncclCommDestroy(comm);
       },
-      settled: (atMostMs = LONG_MS) => {
+      outcome: (atMostMs = LONG_MS) => {
         symbols.cudaEventRecord(event.value, stream);
         let hasEnded = false;
         waitFor(() => {
@@ -181,7 +181,7 @@ const world: NonNullable<typeof inWorld> = (count, play) => (inWorld ?? assert.f
 
 /** Fails unless one of the ranks, or each, tells a mismatch in these words. */
 function requireMismatch(ranks: readonly Rank[], words: RegExp): void {
-  const told = ranks.map((rank) => rank.settled());
+  const told = ranks.map((rank) => rank.outcome());
   assert.ok(told.every(([, , hasEnded]) => !hasEnded), "a collective ended although ranks called others");
   const errors = told.filter(([state]) => state === REMOTE_ERROR);
   assert.ok(errors.length > 0, JSON.stringify(told));
@@ -192,7 +192,7 @@ test("the twin of NCCL lets ranks pass that call the same", { skip }, () => {
   world(2, (ranks) => {
     for (const rank of ranks) rank.allReduce();
     for (const rank of ranks) rank.broadcast();
-    for (const rank of ranks) assert.deepEqual(rank.settled().filter((one) => typeof one !== "string"), [0, true]);
+    for (const rank of ranks) assert.deepEqual(rank.outcome().filter((one) => typeof one !== "string"), [0, true]);
   });
 });
 
@@ -225,17 +225,17 @@ test("the twin of NCCL finds a rank that does not call a collective", { skip }, 
   world(2, ([first, second]) => {
     first?.allReduce();
     second?.allReduce();
-    for (const rank of [first, second]) assert.equal(rank?.settled()[2], true);
+    for (const rank of [first, second]) assert.equal(rank?.outcome()[2], true);
     first?.broadcast();
-    assert.deepEqual(first?.settled(SHORT_MS), [0, "rank 0 waits in collective 2 for rank 1", false]);
+    assert.deepEqual(first?.outcome(SHORT_MS), [0, "rank 0 waits in collective 2 for rank 1", false]);
     second?.broadcast();
-    assert.equal(first?.settled()[2], true);
+    assert.equal(first?.outcome()[2], true);
   });
 });
 
 test("the twin of NCCL finds a rank that does not join", { skip }, () => {
   world(1, ([alone]) => {
-    const [state, words] = alone?.settled(SHORT_MS) ?? assert.fail();
+    const [state, words] = alone?.outcome(SHORT_MS) ?? assert.fail();
     assert.deepEqual([state, words], [IN_PROGRESS, "rank 0 waits in the communicator for rank 1"]);
   });
 });
@@ -247,7 +247,7 @@ function registerAll(ranks: readonly Rank[]) {
   const pieces = [0, 1].map(() => ranks.map((rank) => rank.allocate(WINDOW_BYTES)));
   const windows = pieces.map((piece) => {
     const made = ranks.map((rank, i) => rank.register(piece[i] ?? assert.fail(), WINDOW_BYTES));
-    for (const rank of ranks) assert.equal(rank.settled()[0], 0);
+    for (const rank of ranks) assert.equal(rank.outcome()[0], 0);
     return made;
   });
   return ranks.map((rank, i) => {
@@ -265,7 +265,7 @@ test("the twin of NCCL lets ranks pass that gather between what they registered 
   world(2, (ranks) => {
     const all = registerAll(ranks);
     for (const { rank, from, to } of all) rank.gather(from, to);
-    for (const rank of ranks) assert.equal(rank.settled()[2], true);
+    for (const rank of ranks) assert.equal(rank.outcome()[2], true);
     for (const { giveBack } of all) giveBack();
   });
 });
@@ -282,7 +282,7 @@ test("the twin of NCCL finds a rank that does not register", { skip }, () => {
   world(2, ([first = assert.fail()]) => {
     first.register(first.allocate(WINDOW_BYTES), WINDOW_BYTES);
     const words = "rank 0 waits in the registration of window 1 for rank 1";
-    assert.deepEqual(first.settled(SHORT_MS), [IN_PROGRESS, words, false]);
+    assert.deepEqual(first.outcome(SHORT_MS), [IN_PROGRESS, words, false]);
   });
 });
 
@@ -313,7 +313,7 @@ test("the twin of NCCL finds a zero-CTA gather from memory that is not registere
     world(2, (ranks) => {
       const all = registerAll(ranks);
       for (const { rank, to } of all) rank.gather(rank.allocate(WINDOW_BYTES), to);
-      for (const rank of ranks) assert.equal(rank.settled()[2], true);
+      for (const rank of ranks) assert.equal(rank.outcome()[2], true);
       return isStrict ? /^rank 0 gathers with the zero-CTA policy, and the source is not registered$/m : undefined;
     });
   }
@@ -325,7 +325,7 @@ test("the twin of NCCL finds a window that is used after it was deregistered", {
     const all = registerAll(ranks);
     for (const { rank, from, to } of all) rank.gather(from, to);
     for (const { rank, windows } of all) for (const window of windows) rank.deregister(window);
-    for (const rank of ranks) assert.equal(rank.settled()[2], true);
+    for (const rank of ranks) assert.equal(rank.outcome()[2], true);
     return /^all-gather uses window 1 of rank \d, which was deregistered$/m;
   });
 });

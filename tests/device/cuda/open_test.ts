@@ -1,5 +1,5 @@
 /**
- * What opening a CUDA device says where the runtime, the driver or the card is missing, and what the public door opens.
+ * The errors of opening a CUDA device where the runtime, the driver or the card is missing, and the devices that the public door opens.
  *
  * @module
  */
@@ -32,7 +32,7 @@ test("openCudaDevice() without the CUDA runtime says how to install it", async (
   });
 });
 
-/** What the double is told to lack, and what is said then. */
+/** The parts that the double is set to lack, and the error for each. */
 const MISSING: readonly (readonly [what: string, state: number, said: RegExp])[] = [
   [
     "a driver",
@@ -180,7 +180,7 @@ test("one card at a time is open in a thread, as CUDA knows no more", { skip: la
   assert.equal(twinReports(twin), "");
 });
 
-/** What may become of a file of compiled code. */
+/** The states of a file of compiled code. */
 const DAMAGES: readonly (readonly [what: string, damage: (file: string) => void])[] = [
   ["is empty", (file) => writeFileSync(file, "")],
   ["was cut off", (file) => truncateSync(file, 5000)],

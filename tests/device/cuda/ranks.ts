@@ -1,4 +1,4 @@
-/** What ranks with a card each do in tests. @module */
+/** The code of ranks with a card each. @module */
 import assert from "node:assert/strict";
 import { noGrad } from "../../../src/autograd/mode.ts";
 import { loadCheckpoint } from "../../../src/checkpoint/sharded/load.ts";
@@ -144,7 +144,7 @@ export function trainOddly(
   return taken;
 }
 
-/** What a step enqueues until its update, and how often the host waits for the card meanwhile. */
+/** The work that a step enqueues until its update, and the number of times that the host waits for the card meanwhile. */
 export interface StepEvents {
   readonly operations: readonly TwinOperation[];
   readonly hostWaits: number;

@@ -1,4 +1,4 @@
-/** What ranks with a card each do in tests of registered memory. @module */
+/** The code of ranks with a card each in tests of registered memory. @module */
 import assert from "node:assert/strict";
 import { openDry, standInOf } from "../../../src/comm/data/dry.ts";
 import type { ProcessGroup } from "../../../src/comm/process_group.ts";
@@ -12,14 +12,14 @@ import { openNcclTwin, openTwin, twinLog } from "../../native/cuda/build.ts";
 import { rankFunctions, type WorldRank } from "../../support/world.ts";
 import { train } from "./llama.ts";
 
-/** What came of two steps. */
+/** The results of two steps. */
 export interface Gathering {
-  /** How gathers went in the second step. */
+  /** The gathers of the second step. */
   readonly gathers: readonly string[];
   /** Windows and what is gathered into, in bytes by owner: as they were, and as a dry run has them. */
   readonly owners: readonly string[];
   readonly dryOwners: readonly string[];
-  /** What the double of NCCL still has while the group is there, and when it is gone. */
+  /** The objects that the double of NCCL still has while the group is open, and after it is disposed. */
   readonly left: readonly [number, number];
   /** Bytes of parameters that are counted when the group is gone. */
   readonly counted: readonly string[];
@@ -34,7 +34,7 @@ function trainIn(device: Device, group: ProcessGroup, offloads: boolean, mark: (
   train(device, { steps: 2, batch: 4, group, parallelize, mark: (place) => place === "step" ? mark() : undefined });
 }
 
-/** What is registered where there is NCCL that registers. */
+/** The memory that is registered where NCCL registers. */
 function ownersOf({ allocator }: Device): readonly string[] {
   return allocator.owners(1000).filter(({ owner }) => /window|gathered|on its way/.test(owner))
     .map(({ owner, bytes }) => `${owner}: ${bytes}`).sort();

@@ -22,7 +22,7 @@ async function withNccl(version: string, more: Readonly<Record<string, string>> 
 }
 
 const MIB = 2 ** 20;
-/** What each version gathers by, and what is told of it. */
+/** The way in which each version gathers, and the line of the log. */
 const VERSIONS = [
   ["22809", "all-gather by copy engines", /^NCCL 2\.28\.9 gathers by copy engines between symmetric memory/],
   [

@@ -125,11 +125,11 @@ test("resolveLlamaConfig() refuses options that change the result and are not im
   }
   assert.throws(
     () => buildModel(device, { ...MINIMAL, model_type: "mamba" }),
-    /^UnsupportedError: Cannot build a model of model_type 'mamba': 'deepseek_v2', .* and 'qwen3_moe' are supported$/,
+    /^UnsupportedError: Cannot build a model of model_type 'mamba': 'deepseek_v2', .* and 'smollm3' are supported$/,
   );
   assert.throws(
-    () => buildModel(device, { ...MINIMAL, model_type: "qwen2" }),
-    /Cannot build a model of model_type 'qwen2': .* are supported\. Did you mean 'qwen3'\?$/,
+    () => buildModel(device, { ...MINIMAL, model_type: "lama" }),
+    /Cannot build a model of model_type 'lama': .* are supported\. Did you mean 'llama'\?$/,
   );
   assert.throws(() => buildModel(device, MINIMAL), UnsupportedError);
 });

@@ -23,7 +23,7 @@ import { writeParameters } from "../../../src/tensor/write.ts";
 import { allClose, allCloseToScale } from "../../support/allclose.ts";
 import { type GoldenFile, readGolden, readJson } from "../../support/golden.ts";
 
-/** What results may be off by, relative to the largest number of their kind, unless their sensitivity is larger. */
+/** The allowed error of results, relative to the largest number of their kind, unless their sensitivity is larger. */
 const RELATIVE = 2e-5;
 
 const factsSchema = z.object({

@@ -17,13 +17,13 @@ import { type Environment, environmentFrom, processEnvironment } from "../../../
 const folder = fileURLToPath(new URL(".", import.meta.url));
 const cache = fileURLToPath(new URL("../../../.cache/twin", import.meta.url));
 
-/** What the doubles need that is not here; undefined where they can be built. */
+/** Tools that the doubles need and that are missing; undefined where they can be built. */
 export function lackingForTwin(): string | undefined {
   if (process.platform !== "linux" || process.arch !== "x64") return "Linux on x86-64";
   return spawnSync("g++", ["--version"]).status === 0 ? undefined : "g++";
 }
 
-/** What tests ask the double of the CUDA runtime. */
+/** Functions by which tests ask the double of the CUDA runtime. */
 const TWIN_BINDINGS = {
   twinReport: { args: ["buffer", "usize"], result: "i32", check: "none" },
   twinLog: { args: ["buffer", "usize"], result: "i32", check: "none" },
@@ -68,7 +68,7 @@ export interface TwinOperation {
   readonly name: string;
 }
 
-/** What was enqueued since the last call, in that order. */
+/** The work that was enqueued since the last call, in order. */
 export function twinLog({ runtime }: Pick<CudaTwin, "runtime">): readonly TwinOperation[] {
   const text = new Uint8Array(2 ** 22);
   const length = runtime.symbols.twinLog(text, text.byteLength);
@@ -79,7 +79,7 @@ export function twinLog({ runtime }: Pick<CudaTwin, "runtime">): readonly TwinOp
   });
 }
 
-/** What tests ask the double of NCCL. */
+/** Functions by which tests ask the double of NCCL. */
 const NCCL_TWIN_BINDINGS = {
   // windows, and pieces of memory for them, that this process has
   twinNcclMemory: { args: [], result: "i32", check: "none" },
@@ -98,7 +98,7 @@ export async function openNcclTwin(
   return provider.load("double of NCCL", path, NCCL_TWIN_BINDINGS);
 }
 
-/** What tests ask the double of cuDNN. */
+/** Functions by which tests ask the double of cuDNN. */
 const CUDNN_TWIN_BINDINGS = {
   // descriptors that there are
   twinCudnnDescriptors: { args: [], result: "i32", check: "none" },

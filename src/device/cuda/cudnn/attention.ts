@@ -42,8 +42,7 @@ const [SCALARS, SCALAR_BYTES] = [4, 4];
 type Addresses = { readonly [N in TensorName]?: number };
 
 /**
- * Reason why cuDNN does not support a call; undefined if it does. This is the whole rule, except for calls for which cuDNN has no
- * plan on a card.
+ * Reason why cuDNN does not support a call; undefined if it does. Beyond this rule, cuDNN may have no plan for a call on some card.
  */
 function reasonAgainst(args: CommonArgs, addresses: readonly number[]): string | undefined {
   const { dtype, batch, seqQ, seqK, heads, headDim, valueDim, strideQ, strideK, strideV } = args;
@@ -52,6 +51,7 @@ function reasonAgainst(args: CommonArgs, addresses: readonly number[]): string |
   if (args.starts !== undefined) return "within documents";
   if (args.window !== 0) return "within a window";
   if (args.p !== 0) return "with dropout";
+  if (args.softcap !== 0) return "with bounded scores";
   if (batch * seqQ * seqK * heads === 0) return "of nothing";
   if (seqQ === 1) return "of one query"; // generation makes such calls, and each length would need a plan
   if (args.causal && seqQ > seqK) return "whose first queries see no key";

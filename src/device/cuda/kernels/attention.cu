@@ -41,7 +41,7 @@ template <class dtype> DEVICE void attention(const attentionArgs<dtype>& a) {
       if (isSeen(a, batch, query, key0 + lane)) {
         score = 0.0f;
         for (i64 d = 0; d < a.headDim; d++) score = fmaf(queries[row * MOST_DIM + d], keys[lane * MOST_DIM + d], score);
-        score *= a.scale;
+        score = capped(a, score * a.scale);
       }
       const float most = Max()(top, overTile(score, Max()));
       const float base = most == -infinity ? 0.0f : most;
@@ -89,8 +89,9 @@ DEVICE void pairGradient(const attentionBackwardArgs<dtype>& a, i64 batch, i64 h
   const dtype* v = a.v + (batch * a.seqK + key) * a.strideV + kvHead * a.valueDim;
   const dtype* dO = a.dO + ((batch * a.seqQ + query) * a.heads + head) * a.valueDim;
   const float factor = dropoutFactor(a, batch, head, query, key);
-  weight = expf(a.scale * dot(q, k, a.headDim) - lse);
-  gradient = weight * (factor * dot(dO, v, a.valueDim) - delta);
+  const float score = capped(a, a.scale * dot(q, k, a.headDim));
+  weight = expf(score - lse);
+  gradient = weight * (factor * dot(dO, v, a.valueDim) - delta) * slopeOf(a, score);
   weight *= factor;
 }
 

@@ -6,7 +6,7 @@ struct Matrix { const float* at; int row, column; };
 DEVICE Matrix rowsOf(const float* at, int width) { return {at, width, 1}; }
 DEVICE Matrix columnsOf(const float* at, int width) { return {at, 1, width}; }
 
-/** What becomes of products: `c = alpha * factor of the row * products + beta * c`; null factors are ones. */
+/** The result of products: `c = alpha * factor of the row * products + beta * c`; null factors are ones. */
 struct Into { float alpha, beta; const float* factors; };
 DEVICE Into overwriting(const float* factors = nullptr) { return {1.0f, 0.0f, factors}; }
 DEVICE Into adding() { return {1.0f, 1.0f, nullptr}; }
@@ -65,7 +65,7 @@ template <class A> DEVICE Chunk chunkOf(const A& a, i64 batch, i64 head, i64 key
   c.sums = take(1), c.falls = take(1), c.rests = take(1), c.betas = take(1);
   return c;
 }
-/** Whether a document begins with a token, by its number over all sequences. */
+/** True if a document begins with a token, by its number over all sequences. */
 template <class A> DEVICE bool beginsAt(const A& a, i64 token) { return a.starts && a.starts[token] == token % a.seq; }
 /** The part of a chunk from token `from` of it on, as far as its document goes. */
 template <class A> DEVICE Chunk partFrom(const A& a, Chunk c, int from) {
@@ -83,7 +83,7 @@ template <class A> DEVICE Chunk partUpTo(const A& a, Chunk c, int end) {
 }
 /** Elements along which something is multiplied by the state before a chunk: none where that is zeros. */
 DEVICE int depthOf(const Chunk& c, int elements) { return c.isFirst ? 0 : elements; }
-/** Where a row of a chunk lies in an array [tokens, heads, width]. */
+/** Index of a row of a chunk in an array [tokens, heads, width]. */
 DEVICE i64 placeIn(const Chunk& c, i64 i, i64 heads, i64 head, i64 width) { return ((c.token + i) * heads + head) * width; }
 
 DEVICE float fall(float sum) { return expf(sum < 0.0f ? sum : 0.0f); }

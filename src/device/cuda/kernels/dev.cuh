@@ -134,7 +134,7 @@ template <class T> DEVICE u32 pairOf(float low, float high, T type) {
 #endif
 template <class T> DEVICE float get(const T* p, i64 i) { return widened(p[i]); }
 template <class T> DEVICE void put(T* p, i64 i, float x) { p[i] = narrowed(x, T()); }
-/** What a store and a load make of a value. */
+/** The value after a store and a load. */
 template <class T> DEVICE float rounded(float x) { return widened(narrowed(x, T())); }
 
 // Arguments: sizes of a shape, addresses of a list.
@@ -155,7 +155,7 @@ DEVICE i64 elementsOf(const Shape& shape) {
   return n;
 }
 
-/** Where element `i` of a shape lies. */
+/** Index of element `i` of a shape. */
 DEVICE i64 placeOf(const Shape& shape, const Strides& strides, i64 i) {
   i64 place = 0;
   for (int d = (int)shape.ndim - 1; d >= 0; d--) {
@@ -230,11 +230,11 @@ DEVICE u32 wordOf(double key, double sample, i64 entry, i64 plane, i64 row, i64 
   const u32 low = col & 1 ? words.word[1] : words.word[0], high = col & 1 ? words.word[3] : words.word[2];
   return col & 2 ? high : low;
 }
-/** What dropout multiplies an element by whose word is given. */
+/** The factor of dropout on an element, from its random word. */
 template <class A> DEVICE float dropoutFactorOf(const A& a, u32 word) {
   return word < (u64)(a.p * 4294967296.0) ? 0.0f : (float)(1.0 / (1.0 - a.p));
 }
-/** What dropout multiplies an element by. */
+/** The factor of dropout on an element. */
 template <class A> DEVICE float dropoutFactor(const A& a, i64 entry, i64 plane, i64 row, i64 col) {
   return a.p == 0.0 ? 1.0f : dropoutFactorOf(a, wordOf(a.key, a.sample, entry, plane, row, col));
 }

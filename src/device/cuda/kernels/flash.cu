@@ -13,7 +13,7 @@ DEVICE void attentionTiles(const attentionArgs<dtype>& a) {
   dtype* const values = keys + 2 * KEYS * (KEY_DIM + PAD);
   const float infinity = floatOf(0x7f800000), log2OfE = 1.4426950408889634f, ln2 = 0.6931471805599453f;
   const i64 planes = a.batch * a.heads, tiles = (a.seqQ + ROWS - 1) / ROWS;
-  const float scale = a.scale * log2OfE, factor = scale > 0.0f ? scale : 1.0f;
+  const float scale = a.scale * log2OfE, factor = scale > 0.0f && a.softcap == 0.0f ? scale : 1.0f;
   EACH_ROW(block, planes * tiles) {
     // The last queries, which see most keys where attention is causal, come first.
     const int head = (int)(block % planes % a.heads), batch = (int)(block % planes / a.heads);
@@ -45,7 +45,7 @@ DEVICE void attentionTiles(const attentionArgs<dtype>& a) {
       }
       closeCopies();
       if (!span.has(key, KEYS)) continue;
-      // Which pairs are left out is found while threads hold no scores.
+      // Hidden pairs are found while threads hold no scores.
       const bool isOpen = span.isOpen(key, KEYS), drops = a.p != 0.0;
       u32 seen[PARTS], kept[PARTS];
 #pragma unroll
@@ -56,7 +56,15 @@ DEVICE void attentionTiles(const attentionArgs<dtype>& a) {
       Sums<PARTS, KEYS> weights;
       weights.clear();
       multiplyRows<KEY_DIM>(weights, queries + warpOf() * OWN * (KEY_DIM + PAD), keys + stage * KEYS * (KEY_DIM + PAD));
-      if (scale <= 0.0f) weights.multiply(scale);
+      if (a.softcap > 0.0f) {
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
+#pragma unroll
+          for (int i = 0; i < KEYS / 2; i++) {
+            float& weight = weights.of[p][i / 4][i % 4];
+            weight = capped(a, weight * a.scale) * log2OfE;
+          }
+      } else if (scale <= 0.0f) weights.multiply(scale);
       if (!isOpen) weights.choose(seen, -infinity);
       float falls[PARTS][2];
       bool hasFallen = false;
@@ -87,7 +95,7 @@ DEVICE void attentionTiles(const attentionArgs<dtype>& a) {
         weights.multiply((float)(1.0 / (1.0 - a.p)));
         weights.choose(kept, 0.0f);
       }
-      // Where no row has a new most, nothing is changed.
+      // If no row has a new maximum, nothing is changed.
       if (__any_sync(~0u, hasFallen)) {
 #pragma unroll
         for (int p = 0; p < PARTS; p++)

@@ -4,10 +4,15 @@
 // then `dk` and `dv`, by tiles of keys, over all heads that share them. Weights and gradients of scores are rounded
 // to the element type, as products take them.
 
-/** The weights of a step's pairs out of their scores, before dropout, of a lane's row `h` of part `p`. */
-DEVICE float weightOf(float score, float scale, float lse) {
+/** The weight of a step's pair out of the product of its query and key, before dropout. */
+template <class A> DEVICE float weightOf(const A& a, float product, float lse) {
   const float log2OfE = 1.4426950408889634f;
-  return powerOf2(fmaf(score, scale * log2OfE, -lse * log2OfE));
+  if (a.softcap > 0.0f) return powerOf2((capped(a, product * a.scale) - lse) * log2OfE);
+  return powerOf2(fmaf(product, a.scale * log2OfE, -lse * log2OfE));
+}
+/** The derivative of a pair's bounded score, found from its weight; any number where the weight is 0. */
+template <class A> DEVICE float slopeOfWeight(const A& a, float weight, float lse) {
+  return a.softcap > 0.0f && weight > 0.0f ? slopeOf(a, logf(weight) + lse) : 1.0f;
 }
 
 /**
@@ -70,7 +75,7 @@ DEVICE void attentionQueryGradients(const attentionBackwardArgs<dtype>& a) {
       }
       closeCopies();
       if (!span.has(key, KEYS)) continue;
-      // Which pairs are left out is found while threads hold no scores.
+      // Hidden pairs are found while threads hold no scores.
       const bool isOpen = span.isOpen(key, KEYS), drops = a.p != 0.0;
       u32 seen[PARTS], kept[PARTS];
 #pragma unroll
@@ -90,7 +95,7 @@ DEVICE void attentionQueryGradients(const attentionBackwardArgs<dtype>& a) {
 #pragma unroll
         for (int i = 0; i < KEYS / 2; i++) {
           float& weight = weights.of[p][i / 4][i % 4];
-          weight = weightOf(weight, a.scale, lse[p][i % 4 / 2]);
+          weight = weightOf(a, weight, lse[p][i % 4 / 2]);
         }
       if (!isOpen) weights.choose(seen, 0.0f);
       if (drops) {
@@ -102,7 +107,8 @@ DEVICE void attentionQueryGradients(const attentionBackwardArgs<dtype>& a) {
 #pragma unroll
         for (int i = 0; i < KEYS / 2; i++) {
           float& gradient = gradients.of[p][i / 4][i % 4];
-          gradient = weights.of[p][i / 4][i % 4] * (gradient - deltas[p][i % 4 / 2]);
+          const float weight = weights.of[p][i / 4][i % 4];
+          gradient = weight * (gradient - deltas[p][i % 4 / 2]) * slopeOfWeight(a, weight, lse[p][i % 4 / 2]);
         }
       multiplyHeld<KEY_DIM>(dq, gradients, keyTile);
     }
@@ -180,7 +186,7 @@ DEVICE void attentionKeyGradients(const attentionBackwardArgs<dtype>& a) {
       if (!span.has(query, QUERIES)) continue;
       const dtype* const queryTile = queries + stage * QUERIES * (KEY_DIM + PAD);
       const dtype* const outTile = outs + stage * QUERIES * (VALUE_DIM + PAD);
-      // Which pairs are left out is found while threads hold no scores.
+      // Hidden pairs are found while threads hold no scores.
       const bool isOpen = span.isOpen(query, QUERIES), drops = a.p != 0.0;
       u32 seen[PARTS], kept[PARTS];
 #pragma unroll
@@ -199,7 +205,7 @@ DEVICE void attentionKeyGradients(const attentionBackwardArgs<dtype>& a) {
         for (int i = 0; i < QUERIES / 2; i++) {
           float& weight = weights.of[p][i / 4][i % 4];
           const int row = i / 4 * 8 + ownColumn() + i % 2; // of the query's tile
-          weight = weightOf(weight, a.scale, *(const float*)(queryTile + row * (KEY_DIM + PAD) + KEY_DIM));
+          weight = weightOf(a, weight, *(const float*)(queryTile + row * (KEY_DIM + PAD) + KEY_DIM));
         }
       if (!isOpen) weights.choose(seen, 0.0f);
       if (drops) {
@@ -213,7 +219,9 @@ DEVICE void attentionKeyGradients(const attentionBackwardArgs<dtype>& a) {
           float& gradient = gradients.of[p][i / 4][i % 4];
           const int row = i / 4 * 8 + ownColumn() + i % 2;
           const float delta = *(const float*)(outTile + row * (VALUE_DIM + PAD) + VALUE_DIM);
-          gradient = weights.of[p][i / 4][i % 4] * (gradient - delta);
+          const float weight = weights.of[p][i / 4][i % 4];
+          const float lse = *(const float*)(queryTile + row * (KEY_DIM + PAD) + KEY_DIM);
+          gradient = weight * (gradient - delta) * slopeOfWeight(a, weight, lse);
         }
       if (HAS_VALUES && drops) {
         weights.multiply(keeps);

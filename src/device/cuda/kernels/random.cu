@@ -24,7 +24,7 @@ DEVICE float logOfNormal(float x) {
   const float low = s * (halfSquare + r) + n * -2.1219444e-4f;
   return n * 0.6933594f - ((halfSquare - low) - f);
 }
-/** The cosine, or with `isSine` the sine, of so many turns. */
+/** The cosine, or with `isSine` the sine, of an angle in turns. */
 DEVICE float ofTurns(float turns, bool isSine) {
   const float quarter = turns * 4.0f, q = rintf(quarter), r = quarter - q, z = r * r;
   const float sin = r * ((((0.00015820585f * z + -0.004681266f) * z + 0.07969258f) * z + -0.6459641f) * z + 1.5707964f);

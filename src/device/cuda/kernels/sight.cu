@@ -32,11 +32,11 @@ template <class A> DEVICE int endOfQueries(const A& a, i64 batch, i64 key) {
   return (int)end;
 }
 template <class A> DEVICE bool hasMask(const A& a) { return a.keyMask && a.maskRows != 0; }
-/** Whether a mask lets a query see a key; both are there. */
+/** True if a mask lets a query see a key; both exist. */
 template <class A> DEVICE bool isUnmasked(const A& a, i64 batch, i64 query, i64 key) {
   return a.keyMask[(batch * a.maskRows + (a.maskRows == 1 ? 0 : query)) * a.seqK + key] != 0;
 }
-/** Whether a query may see a key. */
+/** True if a query may see a key. */
 template <class A> DEVICE bool isSeen(const A& a, i64 batch, i64 query, i64 key) {
   if (query >= a.seqQ || key < beginOfKeys(a, batch, query) || key >= endOfKeys(a, query)) return false;
   return !hasMask(a) || isUnmasked(a, batch, query, key);
@@ -60,4 +60,13 @@ template <class A> DEVICE Span queriesOf(const A& a, i64 batch, i64 key, int cou
   const i64 last = key + count - 1;
   const int openTo = isClosed ? 0 : endOfQueries(a, batch, key);
   return {beginOfQueries(a, key), endOfQueries(a, batch, last), beginOfQueries(a, last), openTo};
+}
+/** A score, bounded by the softcap if there is one. */
+template <class A> DEVICE float capped(const A& a, float score) {
+  return a.softcap > 0.0f ? a.softcap * tanhf(score / a.softcap) : score;
+}
+/** The derivative of a bounded score by the score, found from the bounded one. */
+template <class A> DEVICE float slopeOf(const A& a, float bounded) {
+  const float share = a.softcap > 0.0f ? bounded / a.softcap : 0.0f;
+  return 1.0f - share * share;
 }

@@ -49,6 +49,22 @@ template <class dtype> DEVICE void crossEntropy(const crossEntropyArgs<dtype>& a
     }
     const float atLabel = get(x, label); // before the gradient takes its place
     float top;
+    if (a.labelSmoothing != 0.0 || a.zLoss != 0.0) {
+      double mean = 0.0;
+      EACH_COLUMN(j, a.cols) mean += (double)get(x, j);
+      mean = overBlock(mean, Sum()) / (double)a.cols;
+      const double sum = sumOfExp(x, a.cols, top), logSum = log(sum) + top;
+      const double own = 1.0 - a.labelSmoothing, shared = a.labelSmoothing / (double)a.cols;
+      if (threadIdx.x == 0) {
+        a.losses[r] = (float)(logSum - own * atLabel - a.labelSmoothing * mean + a.zLoss * logSum * logSum);
+      }
+      if (!a.dlogits) continue;
+      const float factor = (float)((1.0 + 2.0 * a.zLoss * logSum) / sum);
+      EACH_COLUMN(j, a.cols) {
+        put(a.dlogits, r * a.cols + j, expf(get(x, j) - top) * factor - (float)shared - (j == label ? (float)own : 0.0f));
+      }
+      continue;
+    }
     const double sum = sumOfExp(x, a.cols, top);
     if (threadIdx.x == 0) a.losses[r] = (float)(log(sum) + ((double)top - atLabel));
     if (!a.dlogits) continue;

@@ -62,7 +62,7 @@ template <int PARTS, int COLS> struct Sums {
 #pragma unroll
       for (int i = 0; i < COLS / 2; i++) of[p][i / 4][i % 4] *= factor;
   }
-  /** What has no bit becomes something else; see `seenPairs`. */
+  /** Replaces the values of pairs whose bit is 0; see `seenPairs`. */
   DEVICE_METHOD void choose(const u32 (&bits)[PARTS], float otherwise) {
 #pragma unroll
     for (int p = 0; p < PARTS; p++)

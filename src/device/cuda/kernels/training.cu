@@ -207,6 +207,59 @@ DEVICE void sgd(const sgdArgs& a) {
 }
 DEVICE void sgdAfter(const sgdArgs& a) { countSteps(a); }
 
+DEVICE void lion(const lionArgs& a) {
+  if (a.gate && *a.gate != 0) return;
+  EACH(i, a.n) {
+    const Record* record = recordOf(a.records, a.numRecords, i);
+    if (!record) continue;
+    const double beta1 = record->settings[0], beta2 = record->settings[1];
+    const i64 at = record->state + (i - record->start);
+    const float g = a.grad[i], m = a.expAvg[at], rate = (float)record->learningRate;
+    const float direction = m * (float)beta1 + g * (float)(1.0 - beta1);
+    const float decayed = a.param[i] * (float)(1.0 - record->learningRate * record->weightDecay);
+    a.expAvg[at] = m * (float)beta2 + (float)(1.0 - beta2) * g;
+    a.param[i] = decayed + (0.0f < direction ? -rate : direction < 0.0f ? rate : direction);
+  }
+}
+DEVICE void lionAfter(const lionArgs& a) { countSteps(a); }
+
+DEVICE void lerp(const lerpArgs& a) {
+  if (a.gate && *a.gate != 0) return;
+  const float weight = a.factor ? (float)a.weight * *a.factor : (float)a.weight;
+  EACH(i, a.n) {
+    const float from = a.dst[i], to = a.src[i];
+    a.dst[i] = weight < 0.5f ? from + weight * (to - from) : to - (to - from) * (1.0f - weight);
+  }
+}
+
+DEVICE void largestOfBlocks(const largestOfBlocksArgs& a) {
+  EACH_ROW(b, a.blocks) {
+    const i64 low = b * a.block - a.first, high = low + a.block;
+    const i64 begin = low < 0 ? 0 : low, end = high < a.n ? high : a.n;
+    float most = 0.0f;
+    EACH_COLUMN(i, end - begin) most = Max()(most, fabsf(a.src[begin + i]));
+    most = overBlock(most, Max());
+    if (threadIdx.x == 0) a.dst[b] = most;
+  }
+}
+
+DEVICE void quantizeBlocks(const quantizeBlocksArgs& a) {
+  if (a.gate && *a.gate != 0) return;
+  EACH(i, a.n) {
+    const float most = a.largest[(a.first + i) / a.block], x = most > 0.0f ? a.src[i] / most : 0.0f;
+    // The last value of the map that is not above x, or the first of all.
+    int low = 0;
+    for (int step = 128; step > 0; step /= 2) {
+      if (a.map[low + step] <= x) low += step;
+    }
+    a.codes[i] = (uint8)(low + (low < 255 && a.map[low + 1] - x < x - a.map[low]));
+  }
+}
+
+DEVICE void dequantizeBlocks(const dequantizeBlocksArgs& a) {
+  EACH(i, a.n) a.dst[i] = a.map[a.codes[i]] * a.largest[(a.first + i) / a.block];
+}
+
 template <class dtype, class dstDtype> DEVICE void sumRanks(const sumRanksArgs<dtype, dstDtype>& a) {
   const float scale = a.scale ? *a.scale : 1.0f;
   EACH(i, a.n) {

@@ -1,0 +1,150 @@
+/**
+ * A training of a family over axes, on a rank: a step of plain gradients, then steps with clipping, an evaluation by generated ids.
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import { getModelStateDict } from "../../doors/checkpoint.ts";
+import type { MeshShape, ProcessGroup } from "../../doors/comm.ts";
+import type { Batch } from "../../src/data/micro_batch.ts";
+import type { Device } from "../../doors/device.ts";
+import { IGNORE_INDEX } from "../../doors/nn.ts";
+import { keyOf, uniformInt } from "../../doors/testing.ts";
+import {
+  AdamW,
+  applyActivationCheckpointing,
+  type CausalLm,
+  clipGradNorm,
+  fullyShard,
+  generate,
+  openModel,
+  parallelizeModule,
+  replicate,
+  scope,
+  SGD,
+  tensorPlanOf,
+} from "../../mod.ts";
+import { Run } from "../../src/train/run.ts";
+import { ownedValues } from "../../tests/support/owned.ts";
+
+/** Where a rank is. */
+export interface AxesRank {
+  readonly device: Device;
+  readonly group: ProcessGroup;
+}
+
+/** What is trained, and over which axes. */
+export interface FamilyOrders {
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly axes: MeshShape;
+  readonly mode?: "fsdp" | "ddp";
+  readonly checkpointing?: boolean;
+}
+
+/** What came of it. */
+export interface FamilyReport {
+  readonly losses: readonly number[];
+  readonly norms: readonly number[];
+  /** Digest of the first values. */
+  readonly first: string;
+  readonly last: string;
+  /** Gradients of a step, by name, on the main rank. */
+  readonly gradients: Readonly<Record<string, readonly number[]>>;
+  readonly generated: readonly number[];
+  /** Digest of what this rank keeps of parameters that no axis cuts. */
+  readonly uncut: string;
+  /** Names of parameters that are cut. */
+  readonly cut: readonly string[];
+  readonly inUse: readonly number[];
+}
+
+const [ROWS, SEQ] = [4, 12];
+
+/** This rank's rows of a batch that depends on the step alone. */
+export function batchOf({ samples: { rank, size } }: Run, { vocabSize }: CausalLm, step: number): Batch {
+  const key = keyOf(5, `step ${step}`);
+  const all = Int32Array.from({ length: ROWS * SEQ }, (_, i) => uniformInt(key, i, vocabSize));
+  const targets = all.map((_, i) =>
+    uniformInt(key, 1000 + i, 5) === 0 ? IGNORE_INDEX : all[(i + 1) % all.length] ?? NaN
+  );
+  const [begin, end] = [rank * ROWS / size * SEQ, (rank + 1) * ROWS / size * SEQ];
+  const [inputIds, labels] = [all.subarray(begin, end), targets.subarray(begin, end)];
+  const random = { seed: 3, firstSample: step * ROWS + rank * ROWS / size };
+  return { microBatches: [{ inputIds, labels, batch: ROWS / size, seq: SEQ, random }] };
+}
+
+function valuesOf(model: CausalLm, { group }: AxesRank): ReadonlyMap<string, Float32Array> {
+  const state = getModelStateDict(model, { group, fullStateDict: true });
+  return new Map([...state].map(([name, { toArray }]) => [name, Float32Array.from(toArray(), Number)]));
+}
+
+function digestOf(values: ReadonlyMap<string, Float32Array>): string {
+  const hash = createHash("sha256");
+  for (const [name, one] of [...values].sort(([a], [b]) => a < b ? -1 : 1)) {
+    hash.update(name).update(new Uint8Array(one.buffer));
+  }
+  return hash.digest("hex").slice(0, 12);
+}
+
+/** A family's model over the axes, with first values. */
+export async function laidOut(
+  rank: AxesRank,
+  { config, axes, mode = "fsdp", checkpointing = false }: FamilyOrders,
+): Promise<{ readonly run: Run; readonly model: CausalLm }> {
+  const { device, group } = rank;
+  const run = new Run({ device, group, axes, print: () => undefined });
+  const model = await openModel(run, config, { seed: 3 });
+  const names = run.mesh.axes;
+  if (names.includes("tensor")) parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model));
+  if (checkpointing) applyActivationCheckpointing(model.layers);
+  const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
+  if (mode === "ddp") replicate(model, { mesh });
+  else for (const module of [...model.layers, model]) fullyShard(module, { mesh });
+  await model.load();
+  return { run, model };
+}
+
+/** Takes one step of plain gradients, then trains with clipping, and generates. */
+export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise<FamilyReport> {
+  const { run, model } = await laidOut(rank, orders);
+  const before = valuesOf(model, rank);
+  // So long a step that the weights before it are lost in rounding beside it.
+  const learningRate = 2 ** 20;
+  const sgd = new SGD(model.parameters(), { learningRate });
+  {
+    using _frame = scope();
+    run.backward(model, batchOf(run, model, 100));
+    sgd.step();
+    sgd.zeroGrad();
+  }
+  const after = valuesOf(model, rank);
+  const gradients = rank.group.rank > 0 ? {} : Object.fromEntries(
+    Array.from(
+      before,
+      ([name, old]) => [name, [...old].map((value, i) => (value - (after.get(name)?.[i] ?? NaN)) / learningRate)],
+    ),
+  );
+  await model.load();
+  // With so large an epsilon a gradient that is rounding alone moves its weight as little as it should: by AdamW's own epsilon
+  // it would be divided by itself, and norms after a step would tell of nothing else.
+  const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3, weightDecay: 0.1, eps: 1e-4 });
+  const [losses, norms, inUse]: [number[], number[], number[]] = [[], [], []];
+  for (let step = 0; step < 3; step++) {
+    using _frame = scope();
+    optimizer.zeroGrad();
+    losses.push(run.backward(model, batchOf(run, model, step)).item());
+    norms.push(clipGradNorm(model.parameters(), 0.1).item());
+    optimizer.step();
+    inUse.push(rank.device.allocator.stats.inUse);
+  }
+  const uncut = createHash("sha256");
+  for (const parameter of model.parameters()) {
+    if (parameter.placements.length === 0) uncut.update(new Uint8Array(ownedValues(parameter).buffer));
+  }
+  const generated = generate(model, [1, 2, 3], { maxNewTokens: 4, temperature: 0 });
+  return {
+    ...{ losses, norms, first: digestOf(before), last: digestOf(valuesOf(model, rank)), gradients, generated, inUse },
+    uncut: uncut.digest("hex").slice(0, 12),
+    cut: [...model.namedParameters()].flatMap(([name, { placements }]) => placements.length > 0 ? [name] : []),
+  };
+}

@@ -1,0 +1,65 @@
+/**
+ * The keys of transformers' `DistributedConfig` (5.24).
+ *
+ * @module
+ */
+import * as z from "zod";
+import { bool, choice, type ForeignKey, foreignKey, idleKey, type KeyKind, whole } from "./key.ts";
+
+/** Styles by name; the trainer's own key checks the styles. */
+const styles: KeyKind<"auto" | Readonly<Record<string, string>>> = {
+  schema: z.union([z.literal("auto"), z.record(z.string(), z.string())]),
+  shown: "auto, or styles by name",
+};
+
+const anything: KeyKind<unknown> = { schema: z.unknown(), shown: "anything" };
+
+/** A number of ranks of an axis. */
+function axis(name: string, key: string, here: string): ForeignKey {
+  return foreignKey(name, whole(1), here, (count, to) => to.set(key, count));
+}
+
+/** The keys. */
+export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
+  axis("tp_size", "tpSize", "`tpSize`: ranks that compute with parts of the weights"),
+  foreignKey(
+    "tp_plan",
+    styles,
+    "`tpPlan`: styles by name replace those of the family's plan; an empty one, which cuts nothing, is refused",
+    (plan, to) => {
+      if (typeof plan === "object" && Object.keys(plan).length === 0) {
+        return to.refuse("auto, or at least one style", "{}, by which nothing is cut: leave tp_size out");
+      }
+      to.set("tpPlan", plan);
+    },
+  ),
+  axis("fsdp_size", "fsdpSize", "`fsdpSize`: ranks that share a copy; 1 where it is not given, as there"),
+  axis("dp_replicate_size", "dpReplicateSize", "`dpReplicateSize`: copies"),
+  foreignKey(
+    "fsdp_plan",
+    anything,
+    "null: `fsdpPlan: auto`, the family's; rules of one's own are refused here, and given as `fsdpPlan` with mode manual",
+    (plan, to) =>
+      to.refuse("nothing, and fsdpPlan with mode manual for rules of one's own", JSON.stringify(plan) ?? ""),
+  ),
+  foreignKey("fsdp_cpu_offload", bool, "`cpuOffload`", (on, to) => to.set("cpuOffload", on)),
+  foreignKey(
+    "fsdp_mixed_precision",
+    bool,
+    "`precision: bfloat16`, with reductions in float32",
+    (on, to) => to.set("precision", on ? "bfloat16" : "float32"),
+  ),
+  axis("pp_size", "ppSize", "1: pipeline parallelism is not there yet"),
+  axis("ep_size", "epSize", "1: expert parallelism is not there yet"),
+  idleKey("ep_plan", anything, "counts with ep_size above 1 only, which is refused"),
+  idleKey(
+    "ep_implementation",
+    choice(["auto", "all_to_all", "all_reduce", "deepgemm_megamoe"]),
+    "counts with ep_size above 1 only, which is refused",
+  ),
+  ...(["enable_sequence_parallel", "enable_expert_parallel"] as const).map((name) =>
+    foreignKey(name, bool, "false: it is not there yet", (on, to) => {
+      if (on) to.refuse("false", "true, which is not there yet");
+    })
+  ),
+];

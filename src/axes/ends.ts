@@ -1,0 +1,95 @@
+/**
+ * What layers that are cut do at their ends, so that all ranks go on with the same values: sums over the axis, slices gathered and
+ * taken, by their styles.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { SelfAttention } from "../nn/attention.ts";
+import { Embedding } from "../nn/embedding.ts";
+import { Experts } from "../nn/experts.ts";
+import { LanguageModelHead } from "../nn/head.ts";
+import { LatentAttention } from "../nn/latent_attention.ts";
+import { Linear, type LinearEnds } from "../nn/linear.ts";
+import type { HookHandle, Module } from "../nn/module.ts";
+import { LayerNorm, RMSNorm } from "../nn/norm.ts";
+import type { CutModule } from "./checks.ts";
+import { enter, leave } from "./ops.ts";
+import { SharedInputs } from "./shared_inputs.ts";
+import { enterFrom, gather, gatherForParts, share, takeSlice } from "./slices.ts";
+import type { Style } from "./styles.ts";
+import { headOutput, lookUp } from "./vocabulary.ts";
+
+/** Has the members of a module that are cut sum and gather where they must. @returns what ends it */
+export function joinEnds({ name, module, parts }: CutModule, group: ProcessGroup): readonly HookHandle[] {
+  const inputs = new SharedInputs({ group, unit: name });
+  const ends = Array.from(parts, ([target, style]): readonly HookHandle[] => {
+    const unit = target.fqn ?? name;
+    if (target instanceof Linear) return [target.setEnds(linearEnds(target, style, module, inputs, { group, unit }))];
+    if (target instanceof RMSNorm || target instanceof LayerNorm) {
+      return [target.shareParameters((parameter) => enter(parameter, { group, unit }))];
+    }
+    if (target instanceof Embedding) {
+      return [target.setBody({ compute: (_, [ids]) => lookUp(target, ids, { group, unit }) })];
+    }
+    if (target instanceof LanguageModelHead) {
+      return [target.setBody({ compute: (forward, args) => headOutput(target, forward, args, { group, unit }) })];
+    }
+    return target instanceof Experts ? joinExperts(target, group, unit) : [];
+  });
+  return [inputs.follow(module), ...ends.flat()];
+}
+
+/** The two ends of a linear layer. */
+function linearEnds(
+  layer: Linear,
+  style: Style,
+  parent: Module,
+  inputs: SharedInputs,
+  attrs: { readonly group: ProcessGroup; readonly unit: string },
+): LinearEnds {
+  const enter = (x: Parameters<SharedInputs["enter"]>[0]) => inputs.enter(x);
+  const width = at(layer.weight.globalShape, layer.outDim, "dim");
+  switch (style) {
+    case "rowwise":
+      return { leave: (y) => leave(y, attrs) };
+    case "rowwise_split_input":
+      return { enter: (x) => takeSlice(x, attrs), leave: (y) => leave(y, attrs) };
+    case "colwise_gather_output":
+      return { enter, gather: (y) => gather(y, width, attrs) };
+    case "mla_kv_a_proj": {
+      if (!(parent instanceof LatentAttention)) return {};
+      const { keyValueRank } = parent.options;
+      return { gather: (y) => enterFrom(y, keyValueRank, attrs) };
+    }
+    default: {
+      const own = parent instanceof SelfAttention ? copiedHead(layer, parent, attrs.group) : undefined;
+      if (own === undefined) return { enter };
+      return { enter, gather: (y) => gatherForParts(y, width, attrs).narrow(-1, own.begin, own.width) };
+    }
+  }
+}
+
+/** The head of keys or values that a rank computes with where there are fewer of them than ranks. */
+function copiedHead(
+  layer: Linear,
+  { kProj, vProj, options: { numHeads, numKvHeads, headDim } }: SelfAttention,
+  { rank, size }: ProcessGroup,
+): { readonly begin: number; readonly width: number } | undefined {
+  if ((layer !== kProj && layer !== vProj) || numKvHeads >= size) return undefined;
+  const head = Math.floor((rank * numHeads / size) / (numHeads / numKvHeads));
+  return { begin: head * headDim, width: headDim };
+}
+
+/** Has experts add up what each rank makes of its part of their width. */
+function joinExperts(experts: Experts, group: ProcessGroup, unit: string): readonly HookHandle[] {
+  const attrs = { group, unit };
+  const body = experts.setBody({
+    compute(forward, [x, { experts: chosen, weights }]) {
+      const routing = { experts: chosen, weights: enter(weights, { group, unit: `${unit}.weights` }) };
+      return leave(forward(enter(x, attrs), routing), attrs);
+    },
+  });
+  return [body, experts.shareBias((bias) => share(bias, group))];
+}

@@ -1,0 +1,158 @@
+/**
+ * `fullyshard chat`: a conversation with a model on the terminal. Ctrl-C stops an answer; at the prompt, a second one in turn ends the
+ * program.
+ *
+ * @module
+ */
+import process from "node:process";
+import { createInterface } from "node:readline";
+import * as z from "zod";
+import { helpAsked } from "../config/flags.ts";
+import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { type Section, section } from "../config/section.ts";
+import { loadChatTemplates } from "../data/chat/load_template.ts";
+import { loadTokenizer } from "../data/tokenizer.ts";
+import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
+import { ArgumentError, ConfigError } from "../errors.ts";
+import { terminal } from "../runtime/terminal.ts";
+import { requireVocabulary } from "../train/checks.ts";
+import { path, size } from "../train/config_values.ts";
+import { openModel } from "../train/open_model.ts";
+import { launch } from "../train/run.ts";
+import { Conversation } from "./conversation.ts";
+
+/** A conversation. */
+interface ChatConfig {
+  readonly model?: string | undefined;
+  readonly adapter?: string | undefined;
+  readonly tokenizer?: string | undefined;
+  readonly chatTemplate?: string | undefined;
+  readonly system?: string | undefined;
+  readonly maxNewTokens: number;
+  readonly temperature: number;
+  readonly seed: number;
+  readonly cpuMath: CpuMath;
+  readonly threads?: number | undefined;
+}
+
+const SECTIONS: readonly [Section<ChatConfig>] = [section(
+  "chat",
+  z.strictObject({
+    model: path.optional().describe("Hugging Face folder, name in its cache, or checkpoint; with or without --model")
+      .meta({
+        otherNames: ["model-name-or-path"],
+      }),
+    adapter: path.optional().describe("Folder of a LoRA adapter of PEFT, beside the model that it is for").meta({
+      otherNames: ["lora", "adapter-name-or-path"],
+    }),
+    tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one (default: the model's)"),
+    chatTemplate: path.optional().describe("File of Jinja that makes text of the chat (default: the tokenizer's)"),
+    system: z.string().optional().describe("What the model is told before all else").meta({
+      otherNames: ["system-prompt"],
+    }),
+    maxNewTokens: size.default(512).describe("Most tokens of an answer").meta({ otherNames: ["max-tokens"] }),
+    temperature: z.number().nonnegative().default(0.8).describe(
+      "Divisor of the scores that tokens are drawn by; 0 takes the likeliest token",
+    ),
+    seed: z.int().nonnegative().default(0).describe("Seed of the drawn numbers"),
+    cpuMath: z.enum(CPU_MATH).default("auto").describe("Code that computes on the CPU"),
+    threads: size.optional().describe("Threads that compute (default: the host's cores, and one with WASM)"),
+  }),
+)];
+
+/** Signals so close to each other are one Ctrl-C. */
+const SAME_SIGNAL_MS = 100;
+
+const HELP = "/reset forgets the conversation, /exit ends it, Ctrl-C stops an answer";
+
+/**
+ * Talks with a model until `/exit`, the end of the input, or two Ctrl-C in turn at the prompt.
+ *
+ * @param argv the arguments after `chat`
+ * @returns the exit code
+ * @throws {ConfigError} for arguments that are wrong, or a tokenizer without a chat template
+ * @throws {FileError} {@link CheckpointError} if the model cannot be read
+ */
+export async function chat(argv: readonly string[]): Promise<number> {
+  if (helpAsked(argv)) {
+    process.stdout.write(`${await configHelp(SECTIONS, "fullyshard chat <model> [flags]")}\n`);
+    return 0;
+  }
+  const { positional: places, ...config } = await resolve(argv);
+  const { model: folder, adapter, cpuMath, threads, system } = config;
+  if (folder === undefined || places > 1) {
+    const got = folder === undefined ? "nothing" : `${places} arguments`;
+    throw new ConfigError([{ path: "model", expected: "a folder of a model, with or without '--model'", got }]);
+  }
+  await using run = await launch({ cpuMath, ...threads === undefined ? {} : { threads } });
+  const model = await openModel(run, folder, adapter === undefined ? {} : { adapter });
+  const tokenizer = await loadTokenizer(config.tokenizer ?? model.files?.folder ?? folder);
+  requireVocabulary(tokenizer, model);
+  const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
+  if (templates === undefined) {
+    const expected = "a chat template beside the tokenizer, or a file of Jinja named by '--chat-template'";
+    throw new ConfigError([{ path: "chatTemplate", expected, got: `none beside '${tokenizer.path}'` }]);
+  }
+  await model.load();
+  const { write } = terminal("stdout");
+  await talk(new Conversation({ model, tokenizer, templates, system }), config, write);
+  return 0;
+}
+
+/** The flags; one argument that is none is the model. */
+async function resolve(argv: readonly string[]): Promise<ChatConfig & { readonly positional: number }> {
+  const [first] = argv;
+  const isPlace = first !== undefined && !first.startsWith("-");
+  const config = await resolveConfig(SECTIONS, { argv: isPlace ? argv.slice(1) : argv });
+  if (!isPlace) return { ...config, positional: 0 };
+  const positional = config.model === undefined ? 1 : 2;
+  return { ...config, model: first, positional };
+}
+
+async function talk(conversation: Conversation, config: ChatConfig, write: (text: string) => void): Promise<void> {
+  // The terminal keeps its line editing, so Ctrl-C is a signal, also while tokens are computed.
+  const lines = createInterface({ input: process.stdin, terminal: false });
+  let [isAnswering, isInterrupted, isOver] = [false, false, false];
+  let lastSignal = -Infinity;
+  const onInterrupt = (): void => {
+    // A terminal sends a Ctrl-C to this process and to the program that started it, which passes it on.
+    const isSame = performance.now() - lastSignal < SAME_SIGNAL_MS;
+    lastSignal = performance.now();
+    if (isSame) return;
+    if (isInterrupted && !isAnswering) {
+      isOver = true;
+      lines.close();
+      return;
+    }
+    isInterrupted = true;
+    if (!isAnswering) write("\n(Ctrl-C again, or /exit, ends the conversation)\n> ");
+  };
+  process.on("SIGINT", onInterrupt);
+  try {
+    write(`${HELP}\n> `);
+    for await (const line of lines) {
+      const said = line.trim();
+      isInterrupted = false;
+      if (said === "/exit" || isOver) break;
+      if (said === "/reset") conversation.reset();
+      else if (said.startsWith("/")) write(`There is no '${said}': ${HELP}\n`);
+      else if (said !== "") {
+        isAnswering = true;
+        try {
+          for await (const part of conversation.say(said, config, () => isInterrupted)) write(part);
+        } catch (error) {
+          if (!(error instanceof ArgumentError)) throw error;
+          write(error.message);
+        }
+        isAnswering = false;
+        write("\n");
+      }
+      write("> ");
+    }
+    write("\n");
+  } finally {
+    process.removeListener("SIGINT", onInterrupt);
+    lines.close();
+    process.stdin.destroy();
+  }
+}

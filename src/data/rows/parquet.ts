@@ -1,0 +1,179 @@
+/**
+ * Rows of Parquet files: a row group at a time, and of it only the columns that are read.
+ *
+ * Decoders are loaded when the first file of this kind is opened, as they compile WebAssembly.
+ *
+ * @module
+ */
+import type { AsyncBuffer, FileMetaData, ParquetParsers, ParquetReadOptions } from "hyparquet";
+import { FileError } from "../../errors.ts";
+import { isJsonObject, type JsonObject } from "../../json.ts";
+import { openReadable, type ReadableFile } from "../../runtime/files.ts";
+import { type BadRow, MAX_ROW_BYTES, type Row, type RowProblem, tooLong } from "./row.ts";
+import { decodeUtf8, notUtf8 } from "./utf8.ts";
+
+const MAGIC = "PAR1";
+/** Unpacked bytes of columns that are decoded at once, where a row group has more and says where its pages begin. */
+const PART_BYTES = 2 ** 27;
+
+/** True if bytes begin as a Parquet file does. */
+export function isParquet(head: Uint8Array): boolean {
+  return head.length > 4 && new TextDecoder("latin1").decode(head.subarray(0, 4)) === MAGIC;
+}
+
+/** A cell that has no value in JSON, with the reason. */
+class BadCell {
+  readonly problem: RowProblem;
+  constructor(problem: RowProblem) {
+    this.problem = problem;
+  }
+}
+
+/** Bytes as text, or the reason why they are none. A cell without a value stays without one. */
+function textOf(bytes: Uint8Array | undefined): string | BadCell | undefined {
+  if (!(bytes instanceof Uint8Array)) return undefined;
+  if (bytes.length > MAX_ROW_BYTES) return new BadCell(tooLong(bytes.length));
+  const decoded = decodeUtf8(bytes);
+  return "text" in decoded ? decoded.text : new BadCell({ expected: "UTF-8 text", got: notUtf8(decoded) });
+}
+
+const PARSERS: Partial<ParquetParsers> = { stringFromBytes: textOf, jsonFromBytes: textOf };
+
+/**
+ * The rows of a Parquet file, numbered from 1 in place of lines. Empty fields of structures are left out, as JSON lines have none:
+ * Arrow gives each message of a list the fields of all of them.
+ *
+ * @param columns the columns that are read, as far as the file has them. @default all
+ * @throws {FileError} if the file cannot be read, is cut off or damaged
+ */
+export async function* parquetRows(file: string, columns?: readonly string[]): AsyncGenerator<Row | BadRow> {
+  using reader = openReadable(file);
+  requireEnds(reader);
+  const { parquetMetadataAsync, parquetReadObjects } = await import("hyparquet");
+  const { compressors } = await import("hyparquet-compressors");
+  const buffer = bufferOf(reader);
+  const metadata = await decoded(file, "its footer", () => parquetMetadataAsync(buffer, { parsers: PARSERS }));
+  const all = columnsOf(metadata);
+  const wanted = columns === undefined ? [...all] : all.filter((column) => columns.includes(column));
+  if (wanted.length === 0) {
+    const list = all.slice(0, 20).map((column) => JSON.stringify(column)).join(", ");
+    const expected = `one of the columns ${(columns ?? []).map((column) => JSON.stringify(column)).join(", ")}`;
+    const got = `${list || "no column"}: rename columns, or name that of the text ('--text-field')`;
+    yield { file, line: 1, problem: { expected, got } };
+    return;
+  }
+  const options: Omit<ParquetReadOptions, "onComplete" | "rowFormat"> = {
+    ...{ file: buffer, metadata, columns: wanted, compressors, parsers: PARSERS, geoparquet: false },
+  };
+  let before = 0;
+  for (const [group, { columns: chunks, num_rows: count }] of metadata.row_groups.entries()) {
+    const numRows = Number(count);
+    const byteLength = chunks.reduce((sum, { meta_data: chunk }) => {
+      const isRead = chunk?.path_in_schema.some((name, i) => i === 0 && wanted.includes(name));
+      return sum + (isRead ? Number(chunk?.total_uncompressed_size) : 0);
+    }, 0);
+    // Without an index of its pages, a part would be found by decoding all before it.
+    const hasIndex = chunks.every(({ offset_index_offset: at }) => at !== undefined);
+    const parts = hasIndex ? Math.max(1, Math.ceil(byteLength / PART_BYTES)) : 1;
+    const step = Math.ceil(numRows / parts);
+    for (let start = 0; start < numRows; start += step) {
+      const [rowStart, rowEnd] = [before + start, before + Math.min(start + step, numRows)];
+      const where = `row group ${group + 1} of ${metadata.row_groups.length}, rows ${rowStart + 1} to ${rowEnd}`;
+      const rows = await decoded(file, where, () => {
+        return parquetReadObjects({ ...options, rowStart, rowEnd, useOffsetIndex: parts > 1 });
+      });
+      if (rows.length !== rowEnd - rowStart) throw damaged(file, where, `${rows.length} rows are there`);
+      for (const [i, row] of rows.entries()) yield { file, line: rowStart + i + 1, ...contentsOf(row) };
+    }
+    before += numRows;
+  }
+}
+
+/** The names of a file's columns, without the names inside of them. */
+function columnsOf({ schema }: FileMetaData): readonly string[] {
+  const names: string[] = [];
+  // Elements stand in the order of a walk, each before those inside of it; the first is the table.
+  let inside = 0;
+  for (const { name, num_children: children } of schema.slice(1)) {
+    if (inside === 0) names.push(name);
+    else inside--;
+    if (children !== undefined) inside += children;
+  }
+  return names;
+}
+
+function contentsOf(row: JsonObject): { readonly value: JsonObject } | { readonly problem: RowProblem } {
+  const budget = { bytes: 0 };
+  const value = jsonOf(row, budget);
+  if (value instanceof BadCell) return { problem: value.problem };
+  return isJsonObject(value) ? { value } : { problem: { expected: "a row of columns", got: String(value) } };
+}
+
+/** A value as JSON has it. @param budget counts the characters of the row's texts */
+function jsonOf(value: unknown, budget: { bytes: number }): unknown {
+  if (value === undefined || value === null) return null;
+  if (value instanceof BadCell) return value;
+  if (typeof value === "string") {
+    budget.bytes += value.length;
+    return budget.bytes > MAX_ROW_BYTES ? new BadCell(tooLong(budget.bytes)) : value;
+  }
+  if (typeof value === "bigint") {
+    const isExact = value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER;
+    if (isExact) return Number(value);
+    return new BadCell({ expected: "integers below 2^53", got: `${value}: write it as text` });
+  }
+  if (value instanceof Date) return value.toISOString();
+  if (value instanceof Uint8Array) {
+    return new BadCell({
+      expected: "text, numbers, lists or structures",
+      got: `${value.length} bytes of no known kind`,
+    });
+  }
+  if (Array.isArray(value)) {
+    const items = value.map((item: unknown) => jsonOf(item, budget));
+    return items.find((item) => item instanceof BadCell) ?? items;
+  }
+  if (!isJsonObject(value)) return value;
+  const fields = Object.entries(value).map(([key, field]) => [key, jsonOf(field, budget)] as const)
+    .filter(([, field]) => field !== null);
+  return fields.find(([, field]) => field instanceof BadCell)?.[1] ?? Object.fromEntries(fields);
+}
+
+/** Refuses a file that does not end as it began: its table of contents lies at its end. */
+function requireEnds(reader: ReadableFile): void {
+  const { byteLength, path } = reader;
+  const end = new Uint8Array(Math.min(4, byteLength));
+  reader.read(byteLength - end.length, end);
+  const got = new TextDecoder("latin1").decode(end);
+  if (byteLength >= 12 && got === MAGIC) return;
+  const detail = `expected '${MAGIC}' as the last 4 of its ${byteLength} bytes, got ${JSON.stringify(got)}: ` +
+    "the Parquet file was cut off, or is still written, so get it anew";
+  throw new FileError(path, "read", detail);
+}
+
+function bufferOf(reader: ReadableFile): AsyncBuffer {
+  return {
+    byteLength: reader.byteLength,
+    slice: (start, end = reader.byteLength) => {
+      const bytes = new Uint8Array(end - start);
+      reader.read(start, bytes);
+      return Promise.resolve(bytes.buffer);
+    },
+  };
+}
+
+/** What decoding gives; what goes wrong in it is the file's. */
+async function decoded<T>(file: string, where: string, decode: () => Promise<T>): Promise<T> {
+  try {
+    return await decode();
+  } catch (error) {
+    if (error instanceof FileError) throw error;
+    throw damaged(file, where, error instanceof Error ? error.message : String(error), error);
+  }
+}
+
+function damaged(file: string, where: string, detail: string, cause?: unknown): FileError {
+  return new FileError(file, "read", `${where}: ${detail}; the Parquet file is damaged, so get it anew`, undefined, {
+    cause,
+  });
+}

@@ -1,0 +1,326 @@
+/**
+ * Adafactor (Shazeer & Stern 2018), in the order of operations of PyTorch's `torch/optim/_adafactor.py`. Means of rows and of columns
+ * need all elements of a matrix in one order, so the gradient of each parameter is gathered on an owner, which alone keeps the factored
+ * states; see `matrix_owners.ts`. The norm of a parameter is summed exactly over the ranks, as gradients' norms are.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { Buffer } from "../device/buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { CONSTANTS, type UnaryOp } from "../device/kernels/signature.ts";
+import type { Kernels } from "../device/kernels/table.ts";
+import { float32, int32, int64 } from "../dtype.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { isWithin } from "../held.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import { valueText } from "../words.ts";
+import type { OptimizerSettings, ParamGroup, ParamGroupOptions } from "./groups.ts";
+import { matrixSizes, ownedLayout, OwnedMatrices } from "./matrix_owners.ts";
+import { Optimizer } from "./optimizer.ts";
+import { isActive } from "./records.ts";
+import type { UpdateCall, UpdateRule } from "./rule.ts";
+
+/** Settings of Adafactor; the defaults are PyTorch's. */
+export interface AdafactorSettings extends OptimizerSettings {
+  /** Limit of the relative step size, which falls as 1/√step: 1e-2 */
+  learningRate: number;
+  /** Decoupled weight decay: 0 */
+  weightDecay: number;
+  /** Exponent of the step in the decay of the second moment, at most 0: -0.8 */
+  readonly beta2Decay: number;
+  /** Least factor of the second moment, and least root mean square of a parameter: [2^-23, 1e-3] */
+  readonly eps: readonly [number, number];
+  /** Largest root mean square of an update, from 1: 1 */
+  readonly clipThreshold: number;
+}
+
+/** Options of {@link Adafactor}. */
+export type AdafactorOptions = Partial<AdafactorSettings>;
+
+const [ROW, COLUMN, VARIANCE] = ["row_var", "col_var", "variance"];
+const ACCUMULATOR_BYTES = CONSTANTS.ACCUMULATOR_WORDS * int64.byteLength;
+
+/** One rule for matrices, the last two dims of a parameter, and another one for vectors. */
+function ruleOf(states: UpdateRule<AdafactorSettings>["states"]): UpdateRule<AdafactorSettings> {
+  return {
+    states,
+    // The kernel subtracts the update, which has the step size already, and the decay.
+    record: ({ weightDecay }, learningRate) => [1, learningRate * weightDecay, 0, 0, 0],
+    update: updateOwned,
+  };
+}
+
+const MATRIX = ruleOf([
+  { name: ROW, layout: ownedLayout(({ shape }) => shape.with(-1, 1)) },
+  { name: COLUMN, layout: ownedLayout(({ shape }) => shape.with(-2, 1)) },
+]);
+const VECTOR = ruleOf([{ name: VARIANCE, layout: ownedLayout(({ shape }) => shape) }]);
+
+/** Working memory of an update on one device. */
+class Room implements Disposable {
+  readonly #device: Device;
+  readonly #buffers = new DisposableStack();
+
+  constructor(device: Device) {
+    this.#device = device;
+  }
+
+  allocate(byteLength: number): DevicePtr {
+    const buffer = Buffer.allocate(this.#device, byteLength, "Adafactor's update", "optimizer");
+    this.#buffers.defer(() => buffer.release());
+    return buffer.ptr;
+  }
+
+  floats(count: number): DevicePtr {
+    return this.allocate(Math.max(1, count) * float32.byteLength);
+  }
+
+  [Symbol.dispose](): void {
+    this.#buffers.dispose();
+  }
+}
+
+/** Gathers gradients on the owners, which keep the states, and updates with what they send back. */
+function updateOwned({ device, block, args, state, learningRateOf }: UpdateCall<AdafactorSettings>): void {
+  if (device.traits.hostWork.isCapturing) {
+    throw new UnsupportedError(
+      "Cannot capture a step of Adafactor: the host limits its step size anew in each step. Train without graphs",
+    );
+  }
+  const { flatShard, members, states } = block;
+  const active = [...members.entries()].filter(([, member]) => isActive(member));
+  const parameters = active.map(([, { parameter }]) => parameter);
+  for (const parameter of parameters) requireTogether(parameter, device);
+  using matrices = new OwnedMatrices(
+    parameters,
+    members.map(({ parameter }) => parameter),
+    float32,
+    "Adafactor's gradients",
+  );
+  using room = new Room(device);
+  const updates = room.floats(flatShard.length);
+  const norms = writeNorms(device, parameters, flatShard.param, room);
+  for (const parameter of parameters) {
+    const { offset } = parameter.storage.shard;
+    matrices.write(parameter, { device, ptr: devicePtr(flatShard.grad + offset * float32.byteLength) });
+  }
+  matrices.gather();
+  const owned = new Map(matrices.owned());
+  for (const [place, [index, { parameter, group }]] of active.entries()) {
+    const gradient = owned.get(parameter);
+    if (gradient === undefined) continue;
+    writeUpdate({
+      ...{ device, parameter, group, gradient, gate: args.gate, learningRate: learningRateOf(group) },
+      steps: devicePtr(args.steps + index * int32.byteLength),
+      norm: devicePtr(norms + place * float32.byteLength),
+      state: (name) => {
+        const part = at(states.get(name)?.parts ?? [], index, `part of '${name}'`);
+        return devicePtr(state(name) + part.begin * float32.byteLength);
+      },
+    });
+  }
+  matrices.scatter();
+  for (const parameter of parameters) {
+    const { offset, numel } = parameter.storage.shard;
+    if (numel === 0) continue;
+    device.copy(devicePtr(updates + offset * float32.byteLength), matrices.part(parameter), numel * float32.byteLength);
+  }
+  device.kernels.sgd({ ...args, grad: updates });
+}
+
+/** Refuses shards that lie elsewhere than they are computed with. */
+function requireTogether({ fqn, device }: Parameter, other: Device): void {
+  if (device === other) return;
+  throw new UnsupportedError(
+    `Cannot update '${fqn}' by Adafactor: it is offloaded to ${other.name}, and its states are computed on ${device.name}. ` +
+      "Train without offload, or with AdamW",
+  );
+}
+
+/** Writes the norm of each parameter over all ranks, one float32 each; the same bits for any number of ranks. */
+function writeNorms(device: Device, parameters: readonly Parameter[], param: DevicePtr, room: Room): DevicePtr {
+  const { kernels } = device;
+  const [norms, gate] = [room.floats(parameters.length), room.floats(1)];
+  const accumulators = room.allocate(parameters.length * ACCUMULATOR_BYTES);
+  const accumulatorOf = (i: number): DevicePtr => devicePtr(accumulators + i * ACCUMULATOR_BYTES);
+  for (const [i, { storage: { shard: { offset, numel: n } } }] of parameters.entries()) {
+    const accumulator = accumulatorOf(i);
+    kernels.clearAccumulator({ accumulator });
+    if (n === 0) continue;
+    const src = devicePtr(param + offset * float32.byteLength);
+    kernels.sumPowers({ dtype: float32, power: 2, n, block: SHARD_BLOCK, accumulator, src });
+  }
+  // Parameters of a flat shard are on the same ranks.
+  const words = parameters.length * CONSTANTS.ACCUMULATOR_WORDS;
+  parameters[0]?.storage.normReducer?.allReduce(accumulators, words, int64, "sum");
+  for (const i of parameters.keys()) {
+    const norm = devicePtr(norms + i * float32.byteLength);
+    kernels.clipFactor({ power: 2, maxNorm: Infinity, ifNonfinite: "keep", norm, gate, accumulator: accumulatorOf(i) });
+  }
+  return norms;
+}
+
+/** A parameter that this rank owns. */
+interface OwnedUpdate {
+  readonly device: Device;
+  readonly parameter: Parameter;
+  readonly group: ParamGroup<AdafactorSettings>;
+  readonly learningRate: number;
+  /** The unsharded gradient, which the update replaces. */
+  readonly gradient: DevicePtr;
+  readonly gate: DevicePtr | undefined;
+  /** Steps taken before this one, an int32. */
+  readonly steps: DevicePtr;
+  /** Norm of the parameter. */
+  readonly norm: DevicePtr;
+  /** Address of a state of the parameter. */
+  readonly state: (name: string) => DevicePtr;
+}
+
+/** Updates the states of a parameter, and replaces its gradient by its update. */
+function writeUpdate(
+  { device, parameter, group, learningRate, gradient, gate, steps, norm, state }: OwnedUpdate,
+): void {
+  const { numel: n } = parameter;
+  if (n === 0) return;
+  const { kernels } = device;
+  const { beta2Decay, eps: [eps1, eps2], clipThreshold } = group;
+  using room = new Room(device);
+  const one = (op: UnaryOp, dst: DevicePtr, src: DevicePtr, p0: number = 0, p1: number = 0, count: number = 1): void =>
+    kernels.unary({ dtype: float32, op, n: count, p0, p1, dst, src });
+  const [step, share, rate, size, squares] = [
+    room.floats(1),
+    room.floats(1),
+    room.floats(1),
+    room.floats(1),
+    room.floats(n),
+  ];
+  kernels.cast({ dstDtype: float32, srcDtype: int32, n: 1, dst: step, src: steps });
+  one("addScalar", step, step, 1);
+  one("powScalar", share, step, beta2Decay);
+  // max(eps2, the parameter's root mean square) * min(learning rate, 1 / √step)
+  one("powScalar", rate, step, -0.5);
+  one("clamp", rate, rate, -Infinity, learningRate);
+  one("mulScalar", size, norm, 1 / Math.sqrt(n));
+  one("clamp", size, size, eps2, Infinity);
+  multiply(kernels, size, rate, 1);
+  one("square", squares, gradient, 0, 0, n);
+  if (parameter.ndim > 1) writeFactored({ kernels, room, parameter, squares, share, gate, state, eps: eps1 });
+  else {
+    kernels.lerp({ n, weight: 1, factor: share, dst: state(VARIANCE), src: squares, gate });
+    device.copy(squares, state(VARIANCE), n * float32.byteLength);
+  }
+  one("clamp", squares, squares, eps1 * eps1, Infinity, n);
+  one("rsqrt", squares, squares, 0, 0, n);
+  kernels.binary({
+    dtype: float32,
+    op: "mul",
+    shape: [n],
+    aStrides: [1],
+    bStrides: [1],
+    dst: gradient,
+    a: gradient,
+    b: squares,
+  });
+  // The update's root mean square is at most the threshold.
+  one("square", squares, gradient, 0, 0, n);
+  kernels.reduce({ dtype: float32, op: "sum", outer: 1, n, inner: 1, dst: rate, src: squares });
+  one("sqrt", rate, rate);
+  one("mulScalar", rate, rate, 1 / (Math.sqrt(n) * clipThreshold));
+  one("clamp", rate, rate, 1, Infinity);
+  one("reciprocal", rate, rate);
+  multiply(kernels, size, rate, 1);
+  multiply(kernels, gradient, size, n);
+}
+
+/** `dst *= factor`, a number in device memory. */
+function multiply(kernels: Kernels, dst: DevicePtr, factor: DevicePtr, n: number): void {
+  kernels.scaleBy({ dtype: float32, n, dst, src: dst, factor });
+}
+
+/** A matrix, or several, with the squares of the gradient. */
+interface Factored extends Pick<OwnedUpdate, "parameter" | "gate" | "state"> {
+  readonly kernels: Kernels;
+  readonly room: Room;
+  readonly squares: DevicePtr;
+  /** The share that new means have. */
+  readonly share: DevicePtr;
+  readonly eps: number;
+}
+
+/** Updates the means of rows and of columns, and replaces the squares by the product of both over the mean of the rows'. */
+function writeFactored({ kernels, room, parameter, squares, share, gate, state, eps }: Factored): void {
+  const { outer, rows, cols } = matrixSizes(parameter);
+  const [row, column, mean] = [room.floats(outer * rows), room.floats(outer * cols), room.floats(outer)];
+  const means = { dtype: float32, op: "mean" } as const;
+  kernels.reduce({ ...means, outer: outer * rows, n: cols, inner: 1, dst: row, src: squares });
+  kernels.reduce({ ...means, outer, n: rows, inner: cols, dst: column, src: squares });
+  const common = { weight: 1, factor: share, gate };
+  kernels.lerp({ ...common, n: outer * rows, dst: state(ROW), src: row });
+  kernels.lerp({ ...common, n: outer * cols, dst: state(COLUMN), src: column });
+  kernels.reduce({ ...means, outer, n: rows, inner: 1, dst: mean, src: state(ROW) });
+  kernels.unary({ dtype: float32, op: "clamp", n: outer, p0: eps, p1: Infinity, dst: mean, src: mean });
+  const rowStrides = { shape: [outer, rows, cols], aStrides: [rows, 1, 0], bStrides: [cols, 0, 1] };
+  kernels.binary({ dtype: float32, op: "mul", ...rowStrides, dst: squares, a: state(ROW), b: state(COLUMN) });
+  const meanStrides = { shape: [outer, rows * cols], aStrides: [rows * cols, 1], bStrides: [1, 0] };
+  kernels.binary({ dtype: float32, op: "div", ...meanStrides, dst: squares, a: squares, b: mean });
+}
+
+/**
+ * Adafactor over float32 master weights: the states of a matrix are means of its rows and of its columns, kept by one of the ranks that
+ * share it. The learning rate is a limit of the step size, which is relative to a parameter's size.
+ *
+ * @example
+ * ```ts
+ * import { Adafactor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { Linear } from "fullyshard/nn";
+ * const layer = new Linear(await openDevice("cpu"), 64, 64, { bias: false });
+ * const optimizer = new Adafactor(layer.parameters());
+ * if (optimizer.stateBytes !== 2 * 64 * 4) throw new Error("a mean for each row and each column");
+ * ```
+ */
+export class Adafactor extends Optimizer<AdafactorSettings> {
+  /**
+   * Takes what PyTorch's Adafactor takes for what is left open.
+   *
+   * @throws {ArgumentError} if a setting is out of range
+   */
+  constructor(
+    parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<AdafactorSettings>>,
+    options: AdafactorOptions = {},
+  ) {
+    super(parameters, {
+      ...{ learningRate: 1e-2, weightDecay: 0, beta2Decay: -0.8, eps: [2 ** -23, 1e-3], clipThreshold: 1 },
+      ...options,
+    });
+  }
+
+  /** Refuses settings that make no sense. */
+  protected override check({ learningRate, weightDecay, beta2Decay, eps, clipThreshold }: AdafactorSettings): void {
+    const areFinite = [learningRate, weightDecay, ...eps].every((value) => isWithin(value, 0) && value < Infinity);
+    const areSound = eps.length === 2 && isWithin(-beta2Decay, 0) && isWithin(clipThreshold, 1);
+    if (areFinite && areSound) return;
+    throw new ArgumentError(
+      `Cannot use learningRate ${valueText(learningRate)}, weightDecay ${valueText(weightDecay)}, beta2Decay ${
+        valueText(beta2Decay)
+      }, eps [${eps.map(valueText).join(", ")}], clipThreshold ${
+        valueText(clipThreshold)
+      }: all must be finite, none but beta2Decay may be negative, which may not be positive, and clipThreshold must be at least 1`,
+    );
+  }
+
+  /** Names of the settings that only it has. */
+  protected override otherSettings(): Readonly<
+    Record<Exclude<keyof AdafactorSettings, keyof OptimizerSettings>, true>
+  > {
+    return { beta2Decay: true, eps: true, clipThreshold: true };
+  }
+
+  /** Means of rows and columns for matrices, of elements for vectors. */
+  protected override ruleOf({ shape }: Parameter): UpdateRule<AdafactorSettings> {
+    return shape.length > 1 ? MATRIX : VECTOR;
+  }
+}

@@ -1,0 +1,254 @@
+/**
+ * AdamW with states in 8 bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"), as bitsandbytes' `AdamW8bit`:
+ * a code for each element, and the largest magnitude of each block of 256 elements of a parameter. Parameters of fewer than 4096 elements
+ * have float32 states.
+ *
+ * Note [Blocks between ranks]: a cut between ranks may divide a block. A rank keeps the largest magnitude of each block of which it has
+ * elements, and the ranks take the largest over all of them: so the codes are those of one rank. The magnitude belongs to the rank on
+ * which the block begins: this rank saves and loads it, and the first update after a load gives it to the others.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { Buffer } from "../device/buffer.ts";
+import { type DevicePtr, devicePtr } from "../device/device.ts";
+import { float32, uint8 } from "../dtype.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { numelOf } from "../shape.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import { elementSlices, rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
+import { type AdamWOptions, adamwRule, type AdamWSettings, requireAdamW } from "./adamw.ts";
+import { dynamicMap } from "./dynamic_map.ts";
+import type { ParamGroupOptions } from "./groups.ts";
+import { Optimizer } from "./optimizer.ts";
+import { isActive } from "./records.ts";
+import type { StateSpec, UpdateCall, UpdateRule } from "./rule.ts";
+
+/** Elements of a block. */
+const BLOCK = 256;
+/** Least number of elements of a parameter whose states are in 8 bits. */
+const LEAST_NUMEL = 4096;
+
+/** This rank's elements of a parameter, and its blocks, of which the first may have begun on another rank. */
+interface Range {
+  readonly begin: number;
+  readonly numel: number;
+  /** Number of the first block. */
+  readonly firstBlock: number;
+  readonly blocks: number;
+}
+
+/** @throws {ArgumentError} if the rank's elements are not a range of the parameter */
+function rangeOf(layout: ShardLayout, fqn: string): Range {
+  const slices = elementSlices(layout);
+  const [slice] = slices;
+  if (slices.length > 1) {
+    throw new ArgumentError(
+      `Cannot keep the states of '${fqn}' in blocks of ${BLOCK}: a rank keeps ${slices.length} ranges of it; shard it flat or along dim 0`,
+    );
+  }
+  if (slice === undefined) return { begin: 0, numel: 0, firstBlock: 0, blocks: 0 };
+  const firstBlock = Math.floor(slice.offset / BLOCK);
+  const blocks = Math.ceil((slice.offset + slice.length) / BLOCK) - firstBlock;
+  return { begin: slice.offset, numel: slice.length, firstBlock, blocks };
+}
+
+const ownRange = ({ fqn, storage: { shard } }: Parameter): Range => rangeOf(shard, fqn);
+/** The first block of the range has begun on another rank: 1, else 0. */
+const begun = ({ begin, numel }: Range): number => Number(numel > 0 && begin % BLOCK !== 0);
+
+/** The blocks that begin on this rank. */
+function largestLayout(parameter: Parameter): ShardLayout {
+  const range = ownRange(parameter);
+  const shape = [Math.ceil(numelOf(parameter.globalShape) / BLOCK)];
+  return rangeLayout(shape, range.firstBlock + begun(range), range.blocks - begun(range));
+}
+
+/** A state in 8 bits, by AdamW's name of it. */
+interface State8 {
+  readonly moment: "expAvg" | "expAvgSq";
+  readonly codes: string;
+  readonly largest: string;
+  readonly isSigned: boolean;
+}
+
+const STATES: readonly State8[] = [
+  { moment: "expAvg", codes: "state1", largest: "absmax1", isSigned: true },
+  { moment: "expAvgSq", codes: "state2", largest: "absmax2", isSigned: false },
+];
+
+const RULE32: UpdateRule<AdamWSettings> = adamwRule();
+
+const RULE8: UpdateRule<AdamWSettings> = {
+  states: STATES.flatMap(({ codes, largest }): readonly StateSpec[] => [
+    { name: codes, dtype: uint8 },
+    { name: largest, layout: largestLayout, before: (parameter) => begun(ownRange(parameter)) },
+  ]),
+  record: RULE32.record,
+  update: update8,
+};
+
+/** Dequantizes the states of a block, updates, and quantizes them. */
+function update8({ device, block, args, state }: UpdateCall<AdamWSettings>): void {
+  if (device.traits.hostWork.isCapturing) {
+    throw new UnsupportedError(
+      "Cannot capture a step of AdamW with 8-bit states: the host writes its maps in each step. Train without graphs",
+    );
+  }
+  const { kernels } = device;
+  using opened = new DisposableStack();
+  const allocate = (byteLength: number): DevicePtr =>
+    opened.adopt(
+      Buffer.allocate(device, byteLength, "AdamW's states in float32", "optimizer"),
+      (buffer) => buffer.release(),
+    ).ptr;
+  const members = [...block.members.entries()].map(([index, member]) => ({
+    ...member,
+    index,
+    range: ownRange(member.parameter),
+  }));
+  const borders = new BlockBorders(members.map(({ parameter }) => parameter));
+  const maps = STATES.map(({ isSigned }) => {
+    const map = dynamicMap(isSigned);
+    const ptr = allocate(map.byteLength);
+    device.copyIn(ptr, new Uint8Array(map.buffer));
+    return ptr;
+  });
+  const largestPtr = (name: string, index: number): DevicePtr => {
+    const { begin } = at(block.states.get(name)?.parts ?? [], index, `part of '${name}'`);
+    const { range } = at(members, index, "member");
+    return devicePtr(state(name) + (begin - begun(range)) * float32.byteLength);
+  };
+  const exchange = (name: string, gate: DevicePtr | undefined): void => {
+    borders.exchange(device, (index) => largestPtr(name, index), allocate, gate);
+  };
+  if (block.isFresh) { for (const { largest } of STATES) exchange(largest, undefined); }
+  const [expAvg, expAvgSq] = STATES.map(({ codes, largest }, i) => {
+    const wide = allocate(block.length * float32.byteLength);
+    for (const { index, state: first, range: { begin, numel: n, blocks } } of members) {
+      if (n === 0) continue;
+      kernels.dequantizeBlocks({
+        ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: at(maps, i, "map") },
+        dst: devicePtr(wide + first * float32.byteLength),
+        codes: devicePtr(state(codes) + first),
+        largest: largestPtr(largest, index),
+      });
+    }
+    return wide;
+  });
+  if (expAvg === undefined || expAvgSq === undefined) throw new ArgumentError("AdamW has two states");
+  kernels.adamw({ ...args, expAvg, expAvgSq });
+  for (const [i, { codes, largest }] of STATES.entries()) {
+    const wide = at([expAvg, expAvgSq], i, "state");
+    const active = members.filter(isActive);
+    for (const { index, state: first, range: { begin, numel: n, blocks } } of active) {
+      if (n === 0) continue;
+      const src = devicePtr(wide + first * float32.byteLength);
+      const fresh = allocate(blocks * float32.byteLength);
+      kernels.largestOfBlocks({ blocks, n, first: begin % BLOCK, block: BLOCK, dst: fresh, src });
+      // A shut gate keeps the old magnitudes beside the old codes.
+      kernels.lerp({ n: blocks, weight: 1, dst: largestPtr(largest, index), src: fresh, gate: args.gate });
+    }
+    exchange(largest, args.gate);
+    for (const { index, state: first, range: { begin, numel: n, blocks } } of active) {
+      if (n === 0) continue;
+      kernels.quantizeBlocks({
+        ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: at(maps, i, "map"), gate: args.gate },
+        codes: devicePtr(state(codes) + first),
+        src: devicePtr(wide + first * float32.byteLength),
+        largest: largestPtr(largest, index),
+      });
+    }
+  }
+}
+
+/** The blocks of some parameters that lie on more than one rank. See Note [Blocks between ranks]. */
+class BlockBorders {
+  readonly #parameters: readonly Parameter[];
+  /** Number of divided blocks, on any rank. */
+  #count = 0;
+  /** Divided blocks of which this rank has elements: number among all, member, and place among the member's blocks. */
+  readonly #own: { readonly slot: number; readonly index: number; readonly local: number }[] = [];
+
+  constructor(parameters: readonly Parameter[]) {
+    this.#parameters = parameters;
+    for (const [index, parameter] of parameters.entries()) {
+      const { fqn, storage: { sharers } } = parameter;
+      const own = ownRange(parameter);
+      const divided = new Set<number>();
+      for (let rank = 1; rank < (sharers?.ranks.size ?? 0); rank++) {
+        const range = sharers === undefined ? own : rangeOf(sharers.layoutOf(rank), fqn);
+        if (begun(range) === 1) divided.add(range.firstBlock);
+      }
+      for (const block of divided) {
+        const local = block - own.firstBlock;
+        if (own.numel > 0 && local >= 0 && local < own.blocks) this.#own.push({ slot: this.#count, index, local });
+        this.#count++;
+      }
+    }
+  }
+
+  /** Gives each rank the largest magnitude, over all ranks, of the divided blocks of which it has elements. */
+  exchange(
+    { kernels }: Pick<UpdateCall<AdamWSettings>["device"], "kernels">,
+    largest: (index: number) => DevicePtr,
+    allocate: (byteLength: number) => DevicePtr,
+    gate: DevicePtr | undefined,
+  ): void {
+    const reducer = this.#parameters[0]?.storage.normReducer;
+    if (this.#count === 0 || reducer === undefined) return;
+    const slots = allocate(this.#count * float32.byteLength);
+    const slotPtr = (slot: number): DevicePtr => devicePtr(slots + slot * float32.byteLength);
+    const own = this.#own.map(({ slot, index, local }) => {
+      return { there: slotPtr(slot), here: devicePtr(largest(index) + local * float32.byteLength) };
+    });
+    kernels.fill({ dtype: float32, n: this.#count, value: 0, dst: slots });
+    for (const { there, here } of own) {
+      kernels.cast({ dstDtype: float32, srcDtype: float32, n: 1, dst: there, src: here });
+    }
+    reducer.allReduce(slots, this.#count, float32, "max");
+    for (const { there, here } of own) kernels.lerp({ n: 1, weight: 1, dst: here, src: there, gate });
+  }
+}
+
+/**
+ * AdamW over float32 master weights with states in 8 bits: about 2 bytes an element instead of 8.
+ *
+ * @example
+ * ```ts
+ * import { AdamW8bit } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { Linear } from "fullyshard/nn";
+ * const layer = new Linear(await openDevice("cpu"), 64, 64, { bias: false });
+ * const optimizer = new AdamW8bit(layer.parameters(), { learningRate: 1e-3 });
+ * if (optimizer.stateBytes !== 2 * (4096 + 4 * 16)) throw new Error("a byte an element, and a float32 a block");
+ * ```
+ */
+export class AdamW8bit extends Optimizer<AdamWSettings> {
+  /**
+   * Takes what PyTorch's AdamW takes for what is left open.
+   *
+   * @throws {ArgumentError} if a setting is out of range
+   */
+  constructor(
+    parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<AdamWSettings>>,
+    options: AdamWOptions = {},
+  ) {
+    super(parameters, { learningRate: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0.01, ...options });
+  }
+
+  /** Refuses settings that make no sense. */
+  protected override check(settings: AdamWSettings): void {
+    requireAdamW(settings);
+  }
+
+  /** Names of the settings that only it has. */
+  protected override otherSettings(): { readonly betas: true; readonly eps: true } {
+    return { betas: true, eps: true };
+  }
+
+  /** The rule of 8 bits, or AdamW's for small parameters and for parts of parameters. */
+  protected override ruleOf({ globalShape, placements }: Parameter): UpdateRule<AdamWSettings> {
+    return numelOf(globalShape) < LEAST_NUMEL || placements.length > 0 ? RULE32 : RULE8;
+  }
+}

@@ -1,0 +1,47 @@
+/**
+ * The plan of tensor parallelism of a model: its family's, with styles of one's own for some names.
+ *
+ * @module
+ */
+import { fits, type ParallelizePlan } from "../axes/parallelize.ts";
+import { UnsupportedError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+
+/**
+ * The plan by which a model is cut over an axis, as transformers' `tp_plan="auto"` does for families that have one there.
+ *
+ * @param own styles by name that replace the family's, or are added to them
+ * @throws {UnsupportedError} if the family has no plan, and none is given
+ * @example
+ * ```ts
+ * import { fullyShard, launch, openModel, parallelizeModule, tensorPlanOf } from "fullyshard";
+ * await using run = await launch({ axes: { shard: 1, tensor: 1 } }); // under a launcher e.g. { shard: 2, tensor: 2 }
+ * const sizes = { vocab_size: 64, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32 };
+ * const model = await openModel(run, { model_type: "gpt2", ...sizes });
+ * parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model));
+ * fullyShard(model, { mesh: run.mesh.get("shard") });
+ * await model.load();
+ * ```
+ */
+export function tensorPlanOf(model: CausalLm, own: ParallelizePlan = {}): ParallelizePlan {
+  const { tensorPlan } = model;
+  if (tensorPlan === undefined) {
+    if (Object.keys(own).length > 0) return own;
+    const { hfConfig: { model_type: modelType } } = model;
+    throw new UnsupportedError(
+      `Cannot cut a model of model_type '${
+        String(modelType)
+      }' by itself: its family has no plan of tensor parallelism; give the ` +
+        "styles of its layers",
+    );
+  }
+  model.ensureNames();
+  const names = [...model.namedModules(), ...model.namedParameters()].map(([name]) => name);
+  const replaced = (name: string): boolean => Object.keys(own).some((pattern) => fits(name, pattern));
+  const ofFamily = Object.entries(tensorPlan).flatMap(([pattern, style]) => {
+    const fitting = names.filter((name) => fits(name, pattern));
+    if (fitting.length > 0 && !fitting.some(replaced)) return [[pattern, style] as const];
+    return fitting.filter((name) => !replaced(name)).map((name) => [name, style] as const);
+  });
+  return { ...Object.fromEntries(ofFamily), ...own };
+}

@@ -1,0 +1,121 @@
+/**
+ * The keys that lay a run's ranks over several axes, as in transformers' `DistributedConfig`, and the axes that they make.
+ *
+ * @module
+ */
+import * as z from "zod";
+import type { ParallelizePlan } from "../axes/parallelize.ts";
+import { STYLE_NAMES, type StyleName } from "../axes/styles.ts";
+import type { MeshShape } from "../comm/mesh.ts";
+import { type Section, section } from "../config/section.ts";
+import { ConfigError, type ConfigProblem } from "../errors.ts";
+import { countOf } from "../words.ts";
+import { size } from "./config_values.ts";
+
+/**
+ * Ranks by axis.
+ *
+ * @internal
+ */
+export interface AxesConfig {
+  readonly tpSize?: number | undefined;
+  readonly tpPlan?: "auto" | ParallelizePlan | undefined;
+  readonly fsdpSize?: number | undefined;
+  readonly dpReplicateSize?: number | undefined;
+  readonly cpSize: number;
+  readonly epSize: number;
+  readonly ppSize: number;
+}
+
+const style: z.ZodType<StyleName> = z.enum(STYLE_NAMES);
+
+/** Keys of axes. */
+export const axesSection: Section<AxesConfig> = section(
+  "axes",
+  z.strictObject({
+    tpSize: size.optional().describe(
+      "Ranks that read the same rows and compute with parts of the weights: tensor parallelism (default: 1)",
+    ).meta({ otherNames: ["tensor-parallel-size", "tensor-parallel-degree", "tp"] }),
+    tpPlan: z.union([z.literal("auto"), z.record(z.string(), style)]).optional().describe(
+      "Layers that are cut: auto: by the family's plan; or styles by name as JSON, which replace the plan's (default: auto)",
+    ),
+    fsdpSize: size.optional().describe("Ranks that share a copy of the model (default: what the other sizes leave)")
+      .meta({
+        otherNames: ["dp-shard-size", "data-parallel-shard-degree"],
+      }),
+    dpReplicateSize: size.optional().describe("Copies of the sharded model (default: 1)").meta({
+      otherNames: ["data-parallel-replicate-degree"],
+    }),
+    cpSize: size.default(1).describe("1: context parallelism is not there yet").meta({
+      otherNames: ["context-parallel-size"],
+    }),
+    epSize: size.default(1).describe("1: expert parallelism is not there yet").meta({
+      otherNames: ["expert-parallel-size"],
+    }),
+    ppSize: size.default(1).describe("1: pipeline parallelism is not there yet").meta({
+      otherNames: ["pipeline-parallel-size"],
+    }),
+  }),
+);
+
+/** Axes that are refused beyond 1 rank. */
+const LATER = [["cpSize", "context"], ["epSize", "expert"], ["ppSize", "pipeline"]] as const;
+
+/** What else decides about the axes. */
+interface Beside {
+  readonly strategy: "fsdp" | "ddp";
+  readonly mesh: string;
+}
+
+/**
+ * The axes that a configuration lays over the ranks, `replicate`, `shard` and `tensor`; undefined where it gives no sizes, so that
+ * `mesh` says how the model is sharded.
+ *
+ * @throws {ConfigError} for sizes whose product is not the number of ranks, and for those that nothing uses
+ */
+export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShape | undefined {
+  const { tpSize, tpPlan, fsdpSize, dpReplicateSize: copies, strategy, mesh } = config;
+  const problems: ConfigProblem[] = [];
+  for (const [path, what] of LATER) {
+    const given = config[path];
+    if (given > 1) problems.push({ path, expected: "1", got: `${given}: ${what} parallelism is not there yet` });
+  }
+  const sizes = Object.entries({ dpReplicateSize: copies, fsdpSize, tpSize }).filter(([, given]) =>
+    given !== undefined
+  );
+  const text = sizes.map(([name, given]) => `${name} ${given}`).join(" × ");
+  if (tpPlan !== undefined && (tpSize === 1 || (tpSize === undefined && fsdpSize === undefined))) {
+    const got = tpSize === undefined ? "neither" : "tpSize 1";
+    problems.push({ path: "tpPlan", expected: "tpSize from 2 with it, or fsdpSize, which leaves the rest to it", got });
+  }
+  if (sizes.length > 0 && mesh !== "shard") {
+    problems.push({ path: "mesh", expected: `shard, as ${text} lays the ranks`, got: `'${mesh}'` });
+  }
+  if (strategy === "ddp" && (fsdpSize ?? 1) > 1) {
+    problems.push({ path: "fsdpSize", expected: "1 with strategy ddp, which shards nothing", got: String(fsdpSize) });
+  }
+  const others = sizes.reduce((all, [, given]) => all * (given ?? NaN), 1);
+  const rest = worldSize / others;
+  const hasOpenTensor = tpPlan !== undefined && tpSize === undefined;
+  const isOpen = hasOpenTensor || (strategy === "ddp" ? copies === undefined : fsdpSize === undefined);
+  if (!Number.isInteger(rest) || (!isOpen && rest !== 1)) {
+    const expected = `sizes whose product ${isOpen ? "divides" : "is"} ${countOf(worldSize, "rank")}`;
+    problems.push({ path: sizes.at(-1)?.[0] ?? "fsdpSize", expected, got: `${text} = ${others}` });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  if (sizes.length === 0) return undefined;
+  const tensor = hasOpenTensor ? rest : tpSize ?? 1;
+  const given = isOpen && !hasOpenTensor ? rest : 1;
+  // Copies lie over one axis, whose name says that its ranks read other rows.
+  const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * given] : [copies ?? 1, (fsdpSize ?? 1) * given];
+  return { ...replicate > 1 ? { replicate } : {}, shard, ...tensor > 1 ? { tensor } : {} };
+}
+
+/**
+ * Ranks that read other rows than each other.
+ *
+ * @throws {ConfigError} as {@link axesOf}
+ */
+export function dataRanks(config: AxesConfig & Beside, worldSize: number): number {
+  return worldSize / (axesOf(config, worldSize)?.["tensor"] ?? 1);
+}

@@ -1,0 +1,180 @@
+/**
+ * One source of a run's data: its files are found, and made tokens of on one rank of each host; all ranks agree on what they hold.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
+import { loadChatTemplates } from "../data/chat/load_template.ts";
+import { describeSkipped } from "../data/find_files.ts";
+import type { TokenStream } from "../data/packing.ts";
+import { openDocuments } from "../data/rows/open_documents.ts";
+import { openRows } from "../data/rows/open_rows.ts";
+import type { Packing } from "../data/samples/rows.ts";
+import type { SampleSummary } from "../data/samples/sample_file.ts";
+import type { SampleStream } from "../data/samples/sample.ts";
+import type { Tokenizer } from "../data/tokenizer.ts";
+import { ConfigError, type ConfigProblem, InternalError } from "../errors.ts";
+import { pathKind } from "../runtime/files.ts";
+import { countOf } from "../words.ts";
+import { type DataPreparation, namesOf, rowPreparation, textPreparation } from "./data_preparation.ts";
+import type { Run } from "./run.ts";
+import type { TextDataOptions } from "./text_data.ts";
+
+/** A source of data whose tokens are made. */
+export interface OpenSource {
+  readonly tokens: TokenStream | SampleStream;
+  readonly packing: Packing;
+  readonly summary: SampleSummary | undefined;
+  readonly files: readonly string[];
+}
+
+interface OwnText {
+  readonly source: DataPreparation;
+  readonly tokenizer: Tokenizer;
+  /** Fingerprint of the text, on the ranks that have read it. */
+  readonly text: string | undefined;
+}
+
+/** Properties of the text that ranks compare. */
+interface SaidText {
+  readonly numFiles: number;
+  readonly byteLength: number;
+  readonly tokenizer: string;
+  readonly rules: string;
+  readonly text: string | null;
+}
+
+/**
+ * Refuses ranks with different text, tokenizers or chat templates, as hosts may have different copies.
+ *
+ * @returns the text's fingerprint
+ */
+function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, name: string): string {
+  const { files: { length: numFiles }, byteLength, rules } = source;
+  const own: SaidText = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, rules, text: text ?? null };
+  const all = group.exchangeText(JSON.stringify(own), "texts").map((said): SaidText => JSON.parse(said));
+  const first = at(all, 0, "text of rank");
+  const problems: ConfigProblem[] = [];
+  const sizeOf = (said: SaidText): string => `${countOf(said.numFiles, "file")} of ${countOf(said.byteLength, "byte")}`;
+  const isOther = (said: SaidText): boolean => {
+    return sizeOf(said) !== sizeOf(first) || (said.text !== null && said.text !== first.text);
+  };
+  const otherText = all.findIndex(isOther);
+  const otherTokenizer = all.findIndex((said) => said.tokenizer !== first.tokenizer);
+  const otherRules = all.findIndex((said) => said.rules !== first.rules);
+  const rankOf = (index: number): number => group.worldRanks[index] ?? index;
+  if (otherText >= 0) {
+    const expected = `the text of rank 0 on all ranks: ${sizeOf(first)}`;
+    const got = `${sizeOf(at(all, otherText, "text of rank"))} with other contents or names on rank ${
+      rankOf(otherText)
+    }`;
+    problems.push({ path: name, expected, got: `${got}: copy the files of rank 0's host to all hosts` });
+  }
+  if (otherTokenizer >= 0) {
+    const got = `another one on rank ${rankOf(otherTokenizer)}`;
+    problems.push({ path: "tokenizer", expected: "the tokenizer of rank 0 on all ranks", got });
+  } else if (otherRules >= 0 && otherText < 0) {
+    const got = `another one on rank ${rankOf(otherRules)}: copy the file of rank 0's host to all hosts`;
+    problems.push({ path: "chatTemplate", expected: "the chat template of rank 0 on all ranks", got });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  if (first.text === null) throw new InternalError("rank 0 has not read the text");
+  return first.text;
+}
+
+/** Refuses less text than one sample of a stream, of which the last token is only predicted. */
+function requireSample(
+  tokens: TokenStream | SampleStream,
+  source: DataPreparation,
+  sequenceLength: number,
+  name: string,
+): void {
+  if ("lengthOf" in tokens || tokens.length > sequenceLength) return;
+  tokens.close();
+  const expected = `at least ${sequenceLength + 1} tokens, which one sample of sequenceLength ${sequenceLength} takes`;
+  const got = `${countOf(tokens.length, "token")} in ${namesOf(source)}: use more text, or a shorter sequenceLength`;
+  throw new ConfigError([{ path: name, expected, got }]);
+}
+
+/**
+ * Refuses settings of rows where all data is text.
+ *
+ * @throws {ConfigError} naming them
+ */
+export function refuseForText(
+  { chatTemplate, lossOn, skipBadRows = false }: Pick<TextDataOptions, "chatTemplate" | "lossOn" | "skipBadRows">,
+): void {
+  const skips = skipBadRows ? "true" : undefined;
+  const only = { chatTemplate, lossOn: lossOn === "all" ? undefined : lossOn, skipBadRows: skips };
+  const problems = Object.entries(only).filter(([, value]) => value !== undefined).map(([path, value]) => ({
+    ...{ path, expected: "chats, or prompts with completions, to train on", got: `'${value}' for text: leave it out` },
+  }));
+  if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/** Finds the files of a source: a stream of text, or rows. */
+async function prepare(
+  patterns: readonly string[],
+  tokenizer: Tokenizer,
+  options: TextDataOptions,
+): Promise<DataPreparation> {
+  const { sequenceLength, textField = "text", name = "data", lossOn, skipBadRows = false, chatTemplate } = options;
+  const rows = await openRows(patterns, { textField, name });
+  if (rows === undefined) {
+    return textPreparation(await openDocuments(patterns, { textField, name }), tokenizer, name);
+  }
+  if (options.packing === "wrapped") {
+    const expected = "'none', 'bfd' or 'bfd-split' for chats and prompts, which are never cut into one stream";
+    throw new ConfigError([{ path: "packing", expected, got: "'wrapped'" }]);
+  }
+  if (chatTemplate !== undefined && pathKind(chatTemplate) !== "file") {
+    const got = `'${chatTemplate}', which is ${pathKind(chatTemplate) === "none" ? "not there" : "no file"}`;
+    throw new ConfigError([{ path: "chatTemplate", expected: "a file of Jinja", got }]);
+  }
+  const templates = await loadChatTemplates(tokenizer.path, chatTemplate);
+  const encoding = { tokenizer, templates, lossOn, maxLength: sequenceLength, name, textField, skipBadRows };
+  return rowPreparation(rows, encoding);
+}
+
+/** Opens one source: finds its files, and makes tokens of them on one rank of each host. Every rank must call it. */
+export async function openSource(
+  { group, localWorldSize }: Pick<Run, "group" | "localWorldSize">,
+  inputs: readonly string[],
+  tokenizer: Tokenizer,
+  options: TextDataOptions,
+): Promise<OpenSource> {
+  const { sequenceLength, cache, name = "data" } = options;
+  const source = await group.together("open the text", () => {
+    return prepare(inputs.map((text) => datasetPath(text, name)), tokenizer, options);
+  });
+  const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
+  if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${inputs.join(", ")}`);
+  // One rank of each host reads the text for its fingerprint, and gives it to the others.
+  const isFirst = group.rank % localWorldSize === 0;
+  const own = await group.together("read the text", () => {
+    if (!isFirst) return undefined;
+    return cache === undefined ? { textFingerprint: source.fingerprint() } : source.cache(cache);
+  });
+  const text = agreedText(group, { source, tokenizer, text: own?.textFingerprint }, name);
+  const kept = cache === undefined ? undefined : own !== undefined && "build" in own ? own : source.cache(cache, text);
+  // Rank 0 tokenizes first: hosts that share the folder then find its file.
+  for (let first = 0; first < group.size && kept !== undefined; first += localWorldSize) {
+    await group.together("tokenize the text", async () => {
+      if (group.rank !== first || kept.exists()) return;
+      await source.requireSome();
+      options.onTokenize?.(source);
+      await kept.build();
+    });
+  }
+  const { tokens, summary } = await group.together("open the tokens", async () => {
+    if (kept !== undefined) return kept.open();
+    await source.requireSome();
+    return await source.inMemory(text);
+  });
+  const { packing: asked = "wrapped" } = options;
+  // A sample of rows has labels of its own, so that it is never cut in the middle of a stream.
+  const packing = "lengthOf" in tokens && asked === "wrapped" ? "none" : asked;
+  if (packing === "wrapped") requireSample(tokens, source, sequenceLength, name);
+  return { tokens, packing, summary, files: source.files };
+}

@@ -1,0 +1,133 @@
+/**
+ * An estimate of a step: the model is built without memory and takes the step on a dry device.
+ *
+ * @module
+ */
+import { trainedPart } from "../adapters/files.ts";
+import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
+import type { Batch } from "../data/micro_batch.ts";
+import type { Device } from "../device/device.ts";
+import { countingPool } from "../device/state_pool.ts";
+import type { DType } from "../dtype.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import type { Optimizer } from "../optim/optimizer.ts";
+import type { GradScaler } from "../optim/grad_scaler.ts";
+import { adapt } from "./adapter_config.ts";
+import { axesOf, dataRanks } from "./axes_config.ts";
+import { requireSizes } from "./checks.ts";
+import type { StepConfig } from "./config.ts";
+import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
+import { type ModelSource, openModel } from "./open_model.ts";
+import { parallelize } from "./parallelize.ts";
+import { optimizerOf } from "./optimizer.ts";
+import { frozenDtypeOf, scalerOf } from "./parts.ts";
+import type { Run } from "./run.ts";
+import { trainStep } from "./step.ts";
+import { StepGraph, STEPS_TO_GRAPH } from "./step_graph.ts";
+
+/** Memory, communication and operations of a model's step. */
+export interface StepEstimate extends DryRun {
+  /** Parameters of the model. */
+  readonly numParameters: number;
+  /** Bytes of the file of optimizer states; 0 without one. */
+  readonly stateFileBytes: number;
+}
+
+/** A step for a dry run. */
+interface StepTrial {
+  /** Folder of an adapter. @default none */
+  readonly adapter?: string | undefined;
+  /** dtype that frozen parameters are kept in. @default `file`: the dtype of their file */
+  readonly frozenDtype?: "file" | DType;
+  /** Adds the adapter that is trained in place of the model. @default none */
+  readonly adapt?: (model: CausalLm) => void;
+  /** Refuses a model for which the step is not possible. */
+  readonly check?: (model: CausalLm) => void;
+  /** Shards or replicates the model. */
+  readonly parallelize: (model: CausalLm, run: Run) => void;
+  readonly optimizer: (model: CausalLm) => Optimizer;
+  /** Scales the loss. @default no scaler */
+  readonly scaler?: (device: Device) => GradScaler | undefined;
+  readonly batch: Batch;
+  readonly maxGradNorm: number;
+  /** Allocates memory for the copy of an asynchronous save. @default false */
+  readonly asyncSave?: boolean;
+  /** Captures the step, so that the memory of its graph counts. @default false */
+  readonly cudaGraphs?: boolean;
+}
+
+/** Does a dry run of a model's step on one rank. Weights get memory and no values. */
+export async function dryStep(
+  source: ModelSource,
+  trial: StepTrial,
+  options: DryRunOptions,
+): Promise<Omit<StepEstimate, "stateFileBytes">> {
+  let numParameters = 0;
+  const hasGraph = trial.cudaGraphs === true;
+  const taken = await dryRun(async (run) => {
+    const { device, group, data } = run;
+    const model = await openModel(run, source, {
+      frozenDtype: trial.frozenDtype ?? "file",
+      ...trial.adapter === undefined ? {} : { adapter: trial.adapter },
+    });
+    trial.adapt?.(model);
+    trial.check?.(model);
+    for (const { numel } of model.parameters()) numParameters += numel;
+    trial.parallelize(model, run);
+    await model.load();
+    const optimizer = trial.optimizer(model);
+    const scaler = trial.scaler?.(device);
+    if (trial.asyncSave === true) new CheckpointStager(device).reserve(trainedPart(model), optimizer);
+    const graph = hasGraph ? new StepGraph(device) : undefined;
+    const context = { device, group, data, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler, graph };
+    return () => trainStep(context, trial.batch, 1);
+  }, { ...options, ...hasGraph ? { steps: STEPS_TO_GRAPH } : {} });
+  return { ...taken, numParameters };
+}
+
+/**
+ * Estimates one step of a run on one rank. Weights get memory and no values.
+ *
+ * @throws {ConfigError} if the sizes do not fit each other or the model
+ * @throws {UnsupportedError} if there is no such family of models, or an option of it is not implemented
+ */
+export async function estimateStep(
+  config: StepConfig,
+  source: ModelSource,
+  options: DryRunOptions,
+): Promise<StepEstimate> {
+  const { worldSize } = options;
+  const readers = dataRanks(config, worldSize);
+  const pool = config.offloadStates === undefined ? undefined : countingPool(config.offloadStates);
+  const taken = await dryStep(source, {
+    adapter: config.adapter,
+    frozenDtype: frozenDtypeOf(config),
+    adapt: (model) => adapt(model, config, undefined),
+    check: (model) => requireSizes(config, model, readers),
+    parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
+    optimizer: (model) => optimizerOf(model, config),
+    scaler: (device) => scalerOf(device, config),
+    batch: emptyBatch(config, readers),
+    maxGradNorm: config.maxGradNorm,
+    asyncSave: config.asyncSave,
+    cudaGraphs: config.cudaGraphs,
+  }, { axes: axesOf(config, worldSize), ...options });
+  return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
+}
+
+/** A rank's part of a step of `worldSize` ranks that read other rows than each other, filled with one token; its rows have the sequence length, which is the longest. */
+export function emptyBatch(
+  sizes: Pick<StepConfig, "globalBatch" | "microBatches" | "sequenceLength"> & Partial<Pick<StepConfig, "packing">>,
+  worldSize: number,
+): Batch {
+  const { globalBatch, microBatches, sequenceLength: seq } = sizes;
+  const batch = globalBatch / worldSize / microBatches;
+  const tokens = new Int32Array(batch * seq);
+  const { packing = "wrapped" } = sizes;
+  const given = {
+    lengths: packing === "wrapped" ? undefined : new Int32Array(batch).fill(seq),
+    documentStarts: packing === "bfd" || packing === "bfd-split" ? tokens : undefined,
+  };
+  const microBatch = { inputIds: tokens, labels: tokens, batch, seq, ...given, random: { seed: 0, firstSample: 0 } };
+  return { microBatches: Array.from({ length: microBatches }, () => microBatch) };
+}

@@ -1,0 +1,88 @@
+/**
+ * Opens the data of a run: what it trains on, and what it is evaluated on.
+ *
+ * @module
+ */
+import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
+import type { Packing } from "../data/samples/rows.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import type { Logger } from "../runtime/log.ts";
+import { countOf, formatBytes } from "../words.ts";
+import type { RunConfig } from "./config.ts";
+import { refuseForText } from "./data_source.ts";
+import { HeldOut, heldOutSets } from "./held_out.ts";
+import type { Run } from "./run.ts";
+import { type TextData, textData } from "./text_data.ts";
+
+/** Opens what a run trains on. Every rank must call it. @throws {ConfigError} as {@link textData} */
+export function openData(config: RunConfig, run: Run, model: CausalLm, log: Logger): Promise<TextData> {
+  if (config.tokenizer === undefined && model.files?.folder === undefined) tellBytes(model, log.once());
+  return openOne(config, run, model, log, { files: config.data, name: "data", packing: config.packing });
+}
+
+/**
+ * Opens the sets of held-out data. Settings of rows (`chatTemplate`, `lossOn`) may be for any of them, or for the data that is
+ * trained on; sets of text are read without. Every rank must call it.
+ *
+ * @param data what the run trains on
+ * @throws {ConfigError} as {@link textData}, and for settings of rows where all data is text
+ */
+export async function openHeldOut(
+  config: RunConfig,
+  run: Run,
+  model: CausalLm,
+  data: TextData,
+  log: Logger,
+): Promise<HeldOut | undefined> {
+  if (config.evalData.length === 0) return undefined;
+  using opened = new DisposableStack();
+  const sets = new Map<string, TextData>();
+  for (const [set, files] of heldOutSets(config.evalData)) {
+    const packing = config.packing === "wrapped" ? undefined : config.packing; // sets may be text or rows
+    const part = { files, name: "evalData", packing, tokenizer: data.tokenizer };
+    sets.set(set, opened.use(await openOne(config, run, model, log, part)));
+  }
+  const heldOut = new HeldOut(sets);
+  if (!data.isRows && !heldOut.hasRows) refuseForText(config);
+  opened.move();
+  return heldOut;
+}
+
+function tellBytes({ vocabSize }: CausalLm, log: Logger): void {
+  const unused = vocabSize - BYTE_TOKENIZER.vocabSize;
+  if (unused <= 0) log.info("Tokens are bytes: no --tokenizer");
+  else {
+    const why = "Tokens are bytes, as no --tokenizer is given";
+    log.warn(`${why}: ${unused} of the model's ${vocabSize} ids are never used`);
+  }
+}
+
+interface DataPart {
+  readonly files: readonly string[];
+  /** Key of the configuration that names them. */
+  readonly name: string;
+  /** @default wrapped for text, none for chats and prompts */
+  readonly packing: Packing | undefined;
+  /** @default the run's */
+  readonly tokenizer?: Tokenizer;
+}
+
+function openOne(
+  config: RunConfig,
+  run: Run,
+  model: CausalLm,
+  log: Logger,
+  { files, name, packing, tokenizer }: DataPart,
+): Promise<TextData> {
+  const { sequenceLength, microBatches, textField, seed, cache, chatTemplate, lossOn, skipBadRows, eosToken } = config;
+  return textData(run, model, files, {
+    ...{ sequenceLength, microBatches, packing, textField, seed, cache, chatTemplate, lossOn, skipBadRows },
+    toleratesText: config.evalData.length > 0,
+    ...tokenizer === undefined ? { tokenizer: config.tokenizer, eosToken } : { tokenizer },
+    name,
+    batch: config.globalBatch,
+    padTo: config.cudaGraphs ? config.sequenceLength : undefined, // a graph is of one shape
+    onTokenize: ({ files, byteLength }) =>
+      log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
+  });
+}

@@ -1,0 +1,66 @@
+/**
+ * Keys of a run's optimizer and schedule.
+ *
+ * @module
+ */
+import * as z from "zod";
+import { type Section, section } from "../config/section.ts";
+import { ADJUST_LR, type AdjustLr } from "../optim/muon.ts";
+import { ALL_OPTIMIZER_NAMES } from "../optim/registry.ts";
+import { count } from "./config_values.ts";
+
+/** Parameters that the weight decay acts on. */
+const DECAY_ON = ["all", "weights"] as const;
+
+/**
+ * Optimizer and schedule, beside learning rate, decay and betas.
+ *
+ * @internal
+ */
+export interface OptimizerConfig {
+  readonly optimizer: string;
+  readonly momentum?: number | undefined;
+  readonly adjustLr: AdjustLr;
+  readonly decayOn: typeof DECAY_ON[number];
+  readonly learningRateFactors?: Readonly<Record<string, number>> | undefined;
+  readonly minLrRate: number;
+  readonly scheduleCycles: number;
+  readonly schedulePower: number;
+  readonly decaySteps?: number | undefined;
+}
+
+/** Optimizer keys. */
+export const optimizerSection: Section<OptimizerConfig> = section(
+  "optimizer",
+  z.strictObject({
+    optimizer: z.enum(ALL_OPTIMIZER_NAMES).default("adamw").describe(
+      "Update of weights: adamw; adamw8bit: AdamW with states in 8 bits; lion; muon: for matrices within layers, with AdamW for " +
+        "others; adafactor: PyTorch's; sgd; or a name of Transformers such as adamw_torch",
+    ).meta({ shown: "name", otherNames: ["optim", "optimizer-name", "optimizer-type"] }),
+    momentum: z.number().min(0).lt(1).optional().describe(
+      "Decay of the momentum of muon (default: 0.95) and sgd (default: 0.9)",
+    ),
+    adjustLr: z.enum(ADJUST_LR).default("match_rms_adamw").describe(
+      "Factor on muon's learning rate by a matrix's sizes; with match_rms_adamw, rates that suit AdamW do",
+    ).meta({ otherNames: ["adjust-lr-fn"] }),
+    decayOn: z.enum(DECAY_ON).default("all").describe(
+      "Parameters that weightDecay draws to zero: all, or weights: all but biases and weights of norms, as in Transformers",
+    ).meta({ otherNames: ["no-decay", "decay-parameters"] }),
+    learningRateFactors: z.record(z.string(), z.number().nonnegative()).optional().describe(
+      "Factors on the learning rate, as JSON: by a regular expression in names of parameters, of which the first that fits counts",
+    ).meta({ otherNames: ["layer-wise-lr", "layerwise-lr-decay"] }),
+    minLrRate: z.number().min(0).max(1).default(0).describe("Part of the learning rate that a schedule ends at").meta({
+      otherNames: ["min-lr", "min-lr-ratio", "lr-end"],
+    }),
+    scheduleCycles: z.number().positive().default(1).describe("With schedule cosine_with_restarts: its number of falls")
+      .meta({
+        otherNames: ["num-cycles"],
+      }),
+    schedulePower: z.number().nonnegative().default(1).describe("With schedule polynomial: its power").meta({
+      otherNames: ["power"],
+    }),
+    decaySteps: count.optional().describe(
+      "With schedule warmup_stable_decay: steps of the fall (default: a tenth of the steps)",
+    ).meta({ otherNames: ["num-decay-steps"] }),
+  }),
+);

@@ -1,0 +1,76 @@
+/**
+ * A step's micro-batches in tensors at fixed addresses, which a graph reads in each launch.
+ *
+ * @module
+ */
+import { type MicroBatch, requireRows } from "../data/micro_batch.ts";
+import type { Device } from "../device/device.ts";
+import { type DType, int32, uint8 } from "../dtype.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { IGNORED_ROW, lossOf, maskOf } from "./backward.ts";
+import type { StepContext } from "./step.ts";
+
+/** A micro-batch, where a graph reads it. */
+interface StepPart {
+  readonly inputIds: Tensor;
+  readonly labels: Tensor;
+  readonly documentStarts: Tensor | undefined;
+  readonly attentionMask: Tensor | undefined;
+}
+
+/** A step's micro-batches in tensors that a graph reads. */
+export class StepInputs implements Disposable {
+  readonly #device: Device;
+  readonly #model: CausalLm;
+  readonly #parts: readonly StepPart[];
+
+  constructor({ device, model }: StepContext, microBatches: readonly MicroBatch[]) {
+    this.#device = device;
+    this.#model = model;
+    this.#parts = microBatches.map((microBatch) => {
+      const { batch, seq, documentStarts } = microBatch;
+      const make = (dtype: DType): Tensor => Tensor.empty(device, [batch, seq], dtype, "inputs of a step");
+      return {
+        inputIds: make(int32),
+        labels: make(int32),
+        documentStarts: documentStarts && make(int32),
+        attentionMask: maskOf(model, microBatch) && make(uint8),
+      };
+    });
+  }
+
+  /**
+   * Takes the values of a step with micro-batches of the same sizes.
+   *
+   * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
+   */
+  write(microBatches: readonly MicroBatch[]): void {
+    for (const [i, { inputIds, labels, documentStarts, attentionMask }] of this.#parts.entries()) {
+      const part = microBatches[i] ?? IGNORED_ROW;
+      requireRows(part);
+      inputIds.copyFromHost(Int32Array.from(part.inputIds));
+      labels.copyFromHost(Int32Array.from(part.labels));
+      if (part.documentStarts !== undefined) documentStarts?.copyFromHost(Int32Array.from(part.documentStarts));
+      const mask = maskOf(this.#model, part);
+      if (mask !== undefined) attentionMask?.copyFromHost(mask);
+    }
+    const first = firstSampleOf(microBatches);
+    if (first !== undefined) this.#device.traits.graphs?.setFirstSample(first);
+  }
+
+  forwards({ model }: StepContext, microBatches: readonly MicroBatch[]): (() => Tensor)[] {
+    return this.#parts.map((part, i) => () => lossOf(model, { ...part, random: microBatches[i]?.random }));
+  }
+
+  [Symbol.dispose](): void {
+    for (const { inputIds, labels, documentStarts, attentionMask } of this.#parts) {
+      for (const tensor of [inputIds, labels, documentStarts, attentionMask]) tensor?.dispose();
+    }
+  }
+}
+
+/** Number of the first sample of a rank's part of a step; undefined if no random numbers are drawn. */
+export function firstSampleOf(parts: readonly MicroBatch[]): number | undefined {
+  return parts.find((part) => part !== IGNORED_ROW)?.random?.firstSample;
+}

@@ -1,0 +1,95 @@
+/** Transformers' `DistributedConfig`, and Accelerate's `parallelism_config` with tensor parallelism, read as the trainer's keys. @module */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { resolveConfig } from "../../src/config/resolve.ts";
+import { readAccelerateConfig, readDistributedConfig } from "../../src/accelerate/read.ts";
+import { DISTRIBUTED_KEYS } from "../../src/accelerate/distributed_keys.ts";
+import { axesOf } from "../../src/train/axes_config.ts";
+import { TRAIN_SECTIONS } from "../../src/train/config.ts";
+import { foreignPresets } from "../../src/train/presets.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+/** All fields of transformers 5.24. */
+const FIELDS = [
+  ...["tp_size", "tp_plan", "enable_sequence_parallel", "enable_expert_parallel", "fsdp_size", "dp_replicate_size"],
+  ...["fsdp_plan", "fsdp_cpu_offload", "fsdp_mixed_precision", "pp_size", "ep_size", "ep_plan", "ep_implementation"],
+];
+
+test("readDistributedConfig() knows all fields of transformers 5.24, of which null says nothing", async () => {
+  assert.deepEqual(DISTRIBUTED_KEYS.map(({ name }) => name).sort(), [...FIELDS].sort());
+  const empty = { strategy: "fsdp", fsdpPlan: "auto", fsdpSize: 1 };
+  for (const name of FIELDS) {
+    const { values, problems } = await readDistributedConfig({ [name]: null });
+    assert.deepEqual([values, problems], [empty, []], name);
+  }
+});
+
+test("readDistributedConfig() gives sizes, plan, offload and precision", async () => {
+  const plan = { "model.layers.*.mlp.up_proj": "colwise_rep" };
+  const { values, problems } = await readDistributedConfig({
+    ...{
+      tp_size: 2,
+      tp_plan: plan,
+      fsdp_size: 4,
+      dp_replicate_size: 2,
+      pp_size: 1,
+      ep_size: 1,
+      ep_implementation: "auto",
+    },
+    ...{ fsdp_cpu_offload: true, fsdp_mixed_precision: true, enable_sequence_parallel: false, ep_plan: { a: "b" } },
+  });
+  assert.deepEqual(problems, []);
+  assert.deepEqual(values, {
+    ...{ strategy: "fsdp", fsdpPlan: "auto", tpSize: 2, tpPlan: plan, fsdpSize: 4, dpReplicateSize: 2, ppSize: 1 },
+    ...{ epSize: 1, cpuOffload: true, precision: "bfloat16" },
+  });
+});
+
+test("readDistributedConfig() refuses what it does not know or have, by name", async () => {
+  for (
+    const [config, pattern] of [
+      [{ tp_sise: 2 }, /tp_sise.*tp_size/],
+      [{ tp_size: 0 }, /tp_size.*a number from 1/],
+      [{ tp_size: 2, tp_plan: {} }, /tp_plan.*at least one style.*nothing is cut/],
+      [{ fsdp_plan: { "model.layers.*": "free_full_weight" } }, /fsdp_plan.*mode manual/],
+      [{ enable_sequence_parallel: true }, /enable_sequence_parallel.*false.*not there yet/],
+      [{ ep_implementation: "magic" }, /ep_implementation.*all_to_all/],
+    ] as const
+  ) {
+    const { problems } = await readDistributedConfig(config);
+    const said = problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`).join();
+    assert.match(said, pattern);
+  }
+});
+
+test("--distributed-config lays the ranks of a run, from a file; a plan alone gets the ranks that are left", async () => {
+  using folder = temporaryDirectory();
+  const file = folder.write("distributed.json", JSON.stringify({ tp_plan: "auto", fsdp_size: 2 }));
+  const argv = ["--distributed-config", file];
+  const config = await resolveConfig(TRAIN_SECTIONS, { argv, presets: foreignPresets({}, []) });
+  assert.deepEqual(axesOf(config, 8), { shard: 2, tensor: 4 });
+  assert.equal(config.fsdpPlan, "auto");
+  const both = resolveConfig(TRAIN_SECTIONS, { argv: [...argv, "--fsdp", "true"], presets: foreignPresets({}, []) });
+  await assert.rejects(both, /one configuration/);
+  const wrong = folder.write("wrong.json", JSON.stringify({ tp_size: 2, tp_plan: { lm_head: "columns" } }));
+  const bad = resolveConfig(TRAIN_SECTIONS, {
+    argv: ["--distributed-config", wrong],
+    presets: foreignPresets({}, []),
+  });
+  await assert.rejects(bad, /expected 'auto' or 'colwise'/);
+});
+
+test("parallelism_config with tp_size gives the sizes of three axes", async () => {
+  const { values, problems } = await readAccelerateConfig({
+    parallelism_config: { parallelism_config_dp_replicate_size: 2, dp_shard_size: 2, tp_size: 2 },
+  });
+  assert.deepEqual(problems, []);
+  assert.deepEqual([values["tpSize"], values["fsdpSize"], values["dpReplicateSize"], values["mesh"]], [
+    2,
+    2,
+    2,
+    undefined,
+  ]);
+  const later = await readAccelerateConfig({ parallelism_config: { cp_size: 2 } });
+  assert.match(later.problems[0]?.got ?? "", /context parallelism is not there yet/);
+});

@@ -1,0 +1,172 @@
+/** Flags that lay the ranks over axes: what they mean, what is refused, the memory that a dry run tells, and a run of processes. @module */
+import assert from "node:assert/strict";
+import { ConfigError } from "../../doors/errors.ts";
+import type { RunConfig } from "../../doors/config.ts";
+import { resolveConfig } from "../../src/config/resolve.ts";
+import { axesOf, dataRanks } from "../../src/train/axes_config.ts";
+import { TRAIN_SECTIONS } from "../../src/train/config.ts";
+import { estimateStep } from "../../src/train/estimate.ts";
+import { measureMemory, type MemoryReport } from "../fsdp/memory_scenario.ts";
+import { zooModels } from "../../scripts/zoo/families.ts";
+import { sharedTest as test, shareOf } from "../support/share.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { flagsIn, losses, run } from "./runs.ts";
+
+async function configOf(...argv: string[]): Promise<RunConfig> {
+  return await resolveConfig(TRAIN_SECTIONS, { argv });
+}
+
+test("--tp-size, --fsdp-size and --dp-replicate-size lay the ranks, and one of them is what the others leave", async () => {
+  for (
+    const [argv, ranks, axes, readers] of [
+      [[], 4, undefined, 4],
+      [["--tp-size", "2"], 4, { shard: 2, tensor: 2 }, 2],
+      [["--tp-size", "4"], 4, { shard: 1, tensor: 4 }, 1],
+      [["--tp-size", "1"], 4, { shard: 4 }, 4],
+      [["--fsdp-size", "4"], 4, { shard: 4 }, 4],
+      [["--dp-replicate-size", "2"], 8, { replicate: 2, shard: 4 }, 8],
+      [["--dp-replicate-size", "2", "--tp-size", "2"], 8, { replicate: 2, shard: 2, tensor: 2 }, 4],
+      [["--dp-replicate-size", "2", "--fsdp-size", "2", "--tp-size", "2"], 8, { replicate: 2, shard: 2, tensor: 2 }, 4],
+      [["--fsdp-size", "2", "--tp-plan", "auto"], 8, { shard: 2, tensor: 4 }, 2],
+      [["--strategy", "ddp", "--tp-size", "2"], 8, { shard: 4, tensor: 2 }, 4],
+    ] as const
+  ) {
+    const config = await configOf(...argv);
+    assert.deepEqual(axesOf(config, ranks), axes, argv.join(" "));
+    assert.equal(dataRanks(config, ranks), readers);
+  }
+});
+
+test("sizes that the ranks do not have, and axes that are not there yet, are refused with what would do", async () => {
+  for (
+    const [argv, ranks, pattern] of [
+      [["--tp-size", "3"], 4, /tpSize: expected sizes whose product divides 4 ranks, got tpSize 3 = 3/],
+      [
+        ["--fsdp-size", "2", "--tp-size", "1"],
+        4,
+        /expected sizes whose product is 4 ranks, got fsdpSize 2 × tpSize 1 = 2/,
+      ],
+      [
+        ["--fsdp-size", "2", "--tp-size", "8"],
+        4,
+        /expected sizes whose product is 4 ranks, got fsdpSize 2 × tpSize 8 = 16/,
+      ],
+      [["--cp-size", "2"], 4, /cpSize: expected 1, got 2: context parallelism is not there yet/],
+      [["--ep-size", "2"], 4, /epSize: expected 1, got 2: expert parallelism is not there yet/],
+      [["--pp-size", "2"], 4, /ppSize: expected 1, got 2: pipeline parallelism is not there yet/],
+      [["--mesh", "2x2", "--tp-size", "2"], 4, /mesh: expected shard, as tpSize 2 lays the ranks, got '2x2'/],
+      [
+        ["--strategy", "ddp", "--fsdp-size", "2"],
+        4,
+        /fsdpSize: expected 1 with strategy ddp, which shards nothing, got 2/,
+      ],
+      [["--tp-plan", "auto"], 4, /tpPlan: expected tpSize from 2 with it, or fsdpSize, .*, got neither/],
+      [["--tp-plan", "auto", "--tp-size", "1"], 4, /tpPlan: expected tpSize from 2 with it, .*, got tpSize 1/],
+    ] as const
+  ) {
+    const config = await configOf(...argv);
+    assert.throws(
+      () => axesOf(config, ranks),
+      (error) => error instanceof ConfigError && pattern.test(error.message),
+      argv.join(" "),
+    );
+  }
+});
+
+test("--tp-plan takes styles as JSON, and refuses what is no style", async () => {
+  const config = await configOf(
+    "--tp-size",
+    "2",
+    "--tp-plan",
+    '{"model.layers.*.mlp.up_proj":"colwise_gather_output"}',
+  );
+  assert.deepEqual(config.tpPlan, { "model.layers.*.mlp.up_proj": "colwise_gather_output" });
+  await assert.rejects(
+    configOf("--tp-size", "2", "--tp-plan", '{"lm_head":"columns"}'),
+    /--tp-plan: expected 'auto' or 'colwise' or 'rowwise'/,
+  );
+});
+
+const LLAMA = zooModels("llama")[0]?.hfConfig ?? {};
+
+for (
+  const [ranks, family, config] of shareOf(
+    [
+      [2, "llama", { tpSize: 2 }],
+      [4, "llama", { tpSize: 2, fsdpSize: 2, precision: "bfloat16" }],
+      [4, "qwen3_next", { tpSize: 2, fsdpSize: 2 }],
+      [4, "gpt_oss", { tpSize: 2, dpReplicateSize: 2, microBatches: 2 }],
+      [4, "deepseek_v2", { tpSize: 4, activationCheckpointing: "full" }],
+      [4, "gpt2", { tpSize: 2, strategy: "ddp" }],
+    ] as const,
+  )
+) {
+  test(`a dry run tells the memory of ${family} over ${ranks} ranks with ${JSON.stringify(config)} to the byte`, async () => {
+    for (const { hfConfig } of zooModels(family)) {
+      const data = {
+        hfConfig,
+        config: { ...config, sequenceLength: 16, globalBatch: 8, stagingBytes: 2 ** 20 },
+        steps: 2,
+      };
+      const planes = { stagingBytes: 2 ** 20, timeoutSeconds: 60 };
+      const reports = valuesOf<MemoryReport>(await world(ranks, measureMemory, { planes, memoryBytes: 2 ** 28, data }));
+      for (const { measured, expected } of reports) assert.deepEqual(measured, expected);
+    }
+  });
+}
+
+test("a rank's parameters and the largest scores fall by the ranks of a tensor axis", async () => {
+  const sizes = { ...LLAMA, vocab_size: 40_000, hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 4 };
+  const config = { sequenceLength: 64, globalBatch: 1, cpuMath: "wasm" } as const;
+  const at = async (tpSize: number) => {
+    return await estimateStep({ ...await configOf(), ...config, tpSize }, sizes, { worldSize: tpSize });
+  };
+  const [one, four] = [await at(1), await at(4)];
+  assert.ok(four.terms.parameters < 0.65 * one.terms.parameters, "the embedding stays as it is");
+  assert.ok(four.peakBytes < 0.7 * one.peakBytes, `${four.peakBytes} of ${one.peakBytes}`);
+});
+
+test("heads that ranks do not divide are refused before any weight has memory, with the remedy", async () => {
+  using folder = temporaryDirectory();
+  const ended = await run(flagsIn(folder, "--tp-size", "3", "--global-batch", "3"), { ranks: 3 });
+  assert.notEqual(ended.code, 0);
+  assert.match(
+    ended.stderr,
+    /Cannot cut 'model\.layers\.0\.self_attn': its 2 heads are no multiple of 3 ranks; give an axis whose size divides them/,
+  );
+  assert.doesNotMatch(ended.stderr, /step 1 /);
+});
+
+test(
+  "a run with --tp-size trains as one without, and either goes on where the other stopped",
+  { timeout: 240_000 },
+  async () => {
+    using folder = temporaryDirectory();
+    const few = (out: string, ...more: readonly string[]): readonly string[] =>
+      flagsIn(folder, "--steps", "6", "--save-every", "3", "--out", folder.file(out), ...more);
+    for (const [out, ranks, more] of [["plain", 2, []], ["cut", 4, ["--tp-size", "2"]]] as const) {
+      const ended = await run(few(out, ...more), { ranks });
+      assert.equal(ended.code, 0, ended.stderr);
+      if (ranks === 4) assert.match(ended.stderr, /FSDP over 4 ranks \(shard 2 × tensor 2, shm\)/);
+    }
+    const [plain, cut] = [losses(folder, "plain"), losses(folder, "cut")];
+    assert.equal(plain.size, 6);
+    const near = (found: ReadonlyMap<number, number>): void => {
+      for (const [step, loss] of found) {
+        const expected = plain.get(step) ?? NaN;
+        assert.ok(Math.abs(loss - expected) < 1e-5 * expected, `step ${step}: ${loss}, without ${expected}`);
+      }
+    };
+    near(cut);
+    assert.equal(cut.size, 6);
+    for (const [from, ranks, more] of [["plain", 2, ["--tp-size", "2"]], ["cut", 1, []]] as const) {
+      const checkpoint = folder.file(`${from}/checkpoint-3`);
+      const ended = await run(few(`${from}-on`, "--resume", checkpoint, ...more), { ranks });
+      assert.equal(ended.code, 0, ended.stderr);
+      const on = losses(folder, `${from}-on`);
+      assert.deepEqual([...on.keys()], [4, 5, 6]);
+      near(on);
+    }
+  },
+);
