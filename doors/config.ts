@@ -40,9 +40,9 @@ export type { FilePlan } from "../src/plans/plan.ts";
 export type {
   DataConfig,
   ForeignKeys,
-  HostConfig,
   ModelConfig,
   ParallelConfig,
+  RankConfig,
   StepConfig,
   TrainConfig,
 } from "../src/train/config.ts";

@@ -5,7 +5,7 @@
  */
 import { requireKnownKeys } from "../config/known_keys.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { lockFolder } from "../comm/control/folder_lock.ts";
+import { lockFolder } from "../locks/folder_lock.ts";
 import { type Companions, writeCompanions } from "../checkpoint/format/companions.ts";
 import { HfWeights } from "../checkpoint/format/hf_index.ts";
 import { parseJsonObject } from "../json.ts";

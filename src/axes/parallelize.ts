@@ -17,7 +17,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 import { takeAll } from "../unwind.ts";
 import { type CutModule, requireCuttable } from "./checks.ts";
 import { joinEnds } from "./ends.ts";
-import { type CutTarget, rulesOf, type Style, type StyleName, styleOf } from "./styles.ts";
+import { cutRulesOf, type CutTarget, type Style, type StyleName, styleOf } from "./styles.ts";
 
 /** Styles of layers by their names below the module; `*` stands for one part of a name, e.g. `model.layers.*.mlp.up_proj`. */
 export type ParallelizePlan = Readonly<Record<string, StyleName>>;
@@ -71,7 +71,7 @@ export function parallelizeModule(module: Module, axis: DeviceMesh, plan: Parall
     for (const cut of found) {
       requireCuttable(cut, group.size);
       for (const [target, style] of cut.parts) {
-        for (const [parameter, rule] of rulesOf(target, style, cut.module)) {
+        for (const [parameter, rule] of cutRulesOf(target, style, cut.module)) {
           requireOnce(parameter, rule, rules.get(parameter));
           rules.set(parameter, rule);
         }

@@ -83,7 +83,7 @@ export function styleOf(name: string, where: string): Style {
   throw new ArgumentError(`Cannot cut '${where}' ${name}: ${known}${didYouMean(name, STYLES)}`);
 }
 
-/** What a plan may name: a module, or a parameter of one. */
+/** A target of a plan's style: a module, or a parameter of a module. */
 export type CutTarget = Module | Parameter;
 
 /** The dims of parameters that a style cuts. */
@@ -94,7 +94,7 @@ function withBias(bias: Parameter | undefined, rule: CutRule): Rules {
 }
 
 /** Rules of a linear layer; undefined for a style that it cannot have. */
-function rulesOfLinear({ weight, bias, outDim, packs, fqn = "" }: Linear, style: Style): Rules | undefined {
+function cutRulesOfLinear({ weight, bias, outDim, packs, fqn = "" }: Linear, style: Style): Rules | undefined {
   const columns = (packs: number): Rules => [[weight, { dim: outDim, packs }], ...withBias(bias, { dim: 0, packs })];
   switch (style) {
     case "colwise":
@@ -141,7 +141,7 @@ function rulesOfParameter(parameter: Parameter, style: Style, parent: Module): R
  * @param parent the module right above
  * @throws {ArgumentError} for a style that it cannot have
  */
-export function rulesOf(target: CutTarget, style: Style, parent: Module): Rules {
+export function cutRulesOf(target: CutTarget, style: Style, parent: Module): Rules {
   const rules = rulesOfTarget(target, style, parent);
   if (rules !== undefined) return rules;
   const kind = target instanceof Parameter ? `parameter of ${parent.constructor.name}` : target.constructor.name;
@@ -150,7 +150,7 @@ export function rulesOf(target: CutTarget, style: Style, parent: Module): Rules 
 
 function rulesOfTarget(target: CutTarget, style: Style, parent: Module): Rules | undefined {
   if (target instanceof Parameter) return rulesOfParameter(target, style, parent);
-  if (target instanceof Linear) return rulesOfLinear(target, style);
+  if (target instanceof Linear) return cutRulesOfLinear(target, style);
   if (target instanceof Embedding) return style === "embedding_rowwise" ? [[target.weight, { dim: 0 }]] : undefined;
   if (target instanceof LanguageModelHead) {
     if (style !== "colwise_gather_output") return undefined;

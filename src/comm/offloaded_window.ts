@@ -41,7 +41,7 @@ export class OffloadedWindow implements GatherWindow {
   gather(dst: DevicePtr, _offsets: readonly number[], unit: string, phase: Phase): Work {
     const { byteLength } = this.#memory;
     const own = Buffer.empty(this.#device, byteLength, `${unit} on its way`, "gathered", this.#onDevice);
-    own.attach();
+    own.allocateMemory();
     try {
       const from = { device: this.#memory.device, ptr: this.pointer };
       copyAcross({ device: this.#device, ptr: own.ptr }, from, byteLength);

@@ -51,7 +51,7 @@ const USUAL_PACKING: Packing = "wrapped";
 
 /** Gives the steps of one rank in order, without end. */
 export class DataLoader {
-  /** Samples of one epoch, over all ranks. Of a mixture, those after which every source has given all of its own. */
+  /** Samples of one epoch, over all ranks. An epoch of a mixture ends when every source has given all of its samples. */
   readonly numSamples: number;
   /** Samples of one micro-batch. */
   readonly batchSize: number;

@@ -60,7 +60,7 @@ class ComputeCopy implements FlatShard {
 
   /** Gives the copy memory, where it has none. */
   open(): void {
-    if (!this.buffer.attached) this.buffer.attach();
+    if (!this.buffer.hasMemory) this.buffer.allocateMemory();
   }
 
   /** Gives the copy the values. */
@@ -157,7 +157,7 @@ export class ReplicatedStorage implements ParameterStorage {
 
   vacate(): void {
     this.#values.vacate();
-    this.#copy?.buffer.detach();
+    this.#copy?.buffer.freeMemory();
   }
 
   hasUnreduced(): boolean {

@@ -76,7 +76,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
       }
       return opened.use(first.device.scalars.make(1 / group.size));
     });
-    const present = parameters.filter(({ buffer }) => buffer.attached);
+    const present = parameters.filter(({ buffer }) => buffer.hasMemory);
     writeParameters(present, (parameter, owned) => {
       group.broadcast(owned, bytesOf(parameter.storage.flatShard.dtype, parameter.numel), 0, `'${parameter.fqn}'`)
         .wait();

@@ -1,6 +1,6 @@
 /**
  * Ownership of device memory by counted references: the last `release` frees it. A buffer may also have no memory for a while (a
- * parameter on no device yet, or a resharded unit); its references stay valid when memory is attached again.
+ * parameter on no device yet, or a resharded unit); its references stay valid when memory is allocated again.
  *
  * @module
  */
@@ -58,7 +58,7 @@ export class Buffer {
   /** A new block from the device's allocator. */
   static allocate(device: Device, byteLength: number, owner: string, kind: MemoryKind = "activations"): Buffer {
     const buffer = new Buffer(device, byteLength, owner, kind);
-    buffer.attach();
+    buffer.allocateMemory();
     return buffer;
   }
 
@@ -73,7 +73,7 @@ export class Buffer {
   }
 
   /** True if the buffer has memory now. */
-  get attached(): boolean {
+  get hasMemory(): boolean {
     return this.#ptr !== undefined;
   }
 
@@ -104,14 +104,14 @@ export class Buffer {
   }
 
   /** Allocates its memory. */
-  attach(): void {
+  allocateMemory(): void {
     if (this.#ptr !== undefined) throw new InternalError(`'${this.owner}' has memory already`);
     this.#ptr = this.#source.allocate(this.byteLength, this.owner, this.kind);
     this.#owned = true;
   }
 
   /** Frees its memory; references stay. */
-  detach(): void {
+  freeMemory(): void {
     if (this.#ptr !== undefined && this.#owned) this.#source.free(this.#ptr);
     this.#ptr = undefined;
     this.#owned = false;
@@ -127,7 +127,7 @@ export class Buffer {
   release(): void {
     if (this.#refs === 0) throw new InternalError(`'${this.owner}' is released more often than retained`);
     this.#refs--;
-    if (this.#refs === 0) this.detach();
+    if (this.#refs === 0) this.freeMemory();
   }
 
   /** Same as {@link release}, for `using`. */

@@ -10,7 +10,7 @@ import { ArgumentError, InternalError, NonFiniteError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
 import { CONSTANTS } from "./kernels/signature.ts";
 
-/** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate's word follows. */
+/** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate follows. */
 const RECORD = { kind: 0, place: 8, limit: 16, value: 24, gate: CONSTANTS.STATUS_BYTES } as const;
 
 /** Bytes of a device's status area. */
@@ -71,9 +71,9 @@ export class DeviceStatus {
   /** True if the host reads the record late, because reading at once would block. */
   readonly isLate: boolean;
   readonly #memory: StatusMemory;
-  /** Parameters whose updates the gate's word holds back while it is set. */
+  /** Parameters whose updates the gate prevents while it is closed. */
   #gated: ReadonlySet<object> | undefined;
-  /** Parameters whose updates a gate held back before its word was reused. */
+  /** Parameters whose updates a closed gate prevented before the gate was written for others. */
   readonly #closed = new Set<object>();
   /** Returns the fault that existed when the last backward began. */
   #atBackward: (() => Fault | undefined) | undefined;
@@ -111,8 +111,10 @@ export class DeviceStatus {
   }
 
   /**
-   * The gate that may hold back the update of some parameters: the address of its word, if a norm of their gradients was taken
-   * since these changed; `closed` if such a word was set and has been reused; undefined if there is none.
+   * The gate of the update of some parameters.
+   *
+   * @returns its address, if a norm of their gradients was taken since these changed; `closed` if it closed and was written for other
+   * parameters since; undefined if no norm was taken
    */
   gateOf(parameters: readonly object[]): DevicePtr | "closed" | undefined {
     if (parameters.some((parameter) => this.#closed.has(parameter))) return "closed";
@@ -120,8 +122,8 @@ export class DeviceStatus {
   }
 
   /**
-   * Makes a gate for the gradients of some parameters; the caller lets a kernel write its word. If a gate was made since the last
-   * backward, waits for the device: the parameters that it holds back stay held back.
+   * Makes a gate for the gradients of some parameters; the caller enqueues the kernel that writes it. If a gate was made since the
+   * last backward, this waits for the device and remembers the parameters of a closed gate: their updates stay prevented.
    */
   makeGate(parameters: readonly object[]): DevicePtr {
     if (this.#gated !== undefined) {

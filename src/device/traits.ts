@@ -56,7 +56,7 @@ export interface DeviceTraits {
   readonly trace: Trace | undefined;
 }
 
-/** Traits of a device in host memory that host code reaches by copies alone. */
+/** Traits of a device in host memory whose memory host code can only copy, not map. */
 export const PLAIN_TRAITS: DeviceTraits = {
   backend: "shm",
   missingKernels: new Set(),

@@ -1,16 +1,17 @@
 /**
  * The parameters of one segment: this rank's shard of the master weights, the window from which the other ranks gather it, and the
- * unsharded buffer, of which the parameters are views. A gather writes all shards into that buffer, one behind the other, so that
- * nothing is copied in or out. The two exceptions are a parameter that is cut along a dim but the first, and an extension, which
- * gathers a form of its own.
+ * unsharded buffer, whose views are the parameters. A gather writes all shards into that buffer, one behind the other, so that nothing is
+ * copied in or out. Two things are copied: a parameter that is cut along another dim than the first, and the parameters of an extension,
+ * which gathers a form of its own.
  *
  * Note [Memory of a segment's parameters], in the order in which it comes; `states.ts` says when each is freed:
- * - shard: float32 master weights, or frozen values in their own dtype. If that is the dtype that travels (float32 weights of a
- *   float32 compute dtype, and frozen values narrower than float32), the shard lies in the window itself. Otherwise the window holds
- *   the weights cast to the compute dtype, and each write of the shard casts them again: so a gather moves the smaller dtype. Frozen
- *   values of another dtype than the compute dtype are cast after the gather.
- * - unsharded buffer: `world` shards in the compute dtype; quantized values stay quantized, for products to dequantize. The gather stream allocates and writes it. `reshard` frees it on the
- *   compute stream; `FsdpUnit.endForward` calls that after a forward, and `FsdpUnit.postBackward` after a backward.
+ * - shard: float32 master weights, or frozen values in their own dtype.
+ * - window: the memory that other ranks read. It is the shard itself if the shard is gathered in its own dtype: float32 weights with a
+ *   float32 compute dtype, and frozen values narrower than float32. Otherwise it holds the weights in the compute dtype, and each write
+ *   of the shard casts them again. Frozen values of another dtype than the compute dtype are cast after the gather.
+ * - unsharded buffer: the shards of all ranks, in the compute dtype. Quantized values stay quantized, and products dequantize them.
+ *   The gather stream allocates and writes the buffer. `reshard` frees it on the compute stream: `FsdpUnit.endForward` calls `reshard`
+ *   after a forward, and `FsdpUnit.postBackward` after a backward.
  * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer. Those ranks gather the parts
  *   from each other.
  *
@@ -55,15 +56,15 @@ export function copyChunks(
   { kernels }: Device,
   dtype: DType,
   chunks: Chunks,
-  { unsharded, shards, world, to }: {
+  { unsharded, shards, numShards, to }: {
     readonly unsharded: DevicePtr;
     readonly shards: DevicePtr;
-    readonly world: number;
+    readonly numShards: number;
     readonly to: "unsharded" | "shards";
   },
 ): void {
   const { strides } = denseLayout(chunks.shape);
-  for (let rank = 0, begin = 0; rank < world; rank++) {
+  for (let rank = 0, begin = 0; rank < numShards; rank++) {
     const { offsets, sizes } = chunkOf(chunks, rank);
     const inUnsharded = at(offsets, chunks.dim, "dim") * at(strides, chunks.dim, "dim");
     const places = {
@@ -138,10 +139,10 @@ export class GatheredParameters {
     const name = nameOf();
     const bytes = plan.shardLength * this.#wireDtype.byteLength;
     this.#shared = policy.offloadPolicy === undefined
-      ? policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name)
+      ? policy.group.openWindow(new Array<number>(plan.numShards).fill(bytes), name)
       : undefined;
     const source = policy.group.gatherMemory();
-    const unsharded = plan.world * plan.shardLength * this.#dtype.byteLength;
+    const unsharded = plan.numShards * plan.shardLength * this.#dtype.byteLength;
     this.unsharded = Buffer.empty(device, unsharded, `${name} gathered parameters`, "gathered", source);
     this.#written = device.streams.current.record();
   }
@@ -207,10 +208,10 @@ export class GatheredParameters {
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
       try {
-        this.unsharded.attach();
+        this.unsharded.allocateMemory();
         return this.#kept === undefined ? this.#gatherAll(phase, custom) : this.#gatherKept(this.#kept, phase);
       } catch (error) {
-        this.unsharded.detach();
+        this.unsharded.freeMemory();
         this.#dropKept();
         this.#state.take("fail to gather");
         throw error;
@@ -231,7 +232,7 @@ export class GatheredParameters {
     this.wait();
     if (["unopened", "sharded", "disposed"].includes(this.#state.state)) return;
     this.#state.take("reshard");
-    this.unsharded.detach();
+    this.unsharded.freeMemory();
     this.#dropKept();
   }
 
@@ -242,7 +243,7 @@ export class GatheredParameters {
     const bytes = this.unsharded.byteLength / ranks.size;
     const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} kept parameters`, "gathered");
     this.#device.copy(buffer.ptr, devicePtr(this.unsharded.ptr + ranks.rank * bytes), bytes);
-    this.unsharded.detach();
+    this.unsharded.freeMemory();
     this.#kept = { buffer, ranks };
     this.#written = this.#device.streams.current.record();
     this.#state.take("reshard in part");
@@ -261,22 +262,22 @@ export class GatheredParameters {
 
   #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
     if (this.#extension !== undefined) return this.#gatherExtended(this.#extension, phase);
-    const { chunks, world, shardLength } = this.#plan;
+    const { chunks, numShards, shardLength } = this.#plan;
     const byteLength = shardLength * this.#wireDtype.byteLength;
     const unit = this.#nameOf();
     const isCast = this.#wireDtype !== this.#dtype;
     using shards = !isCast && (chunks === undefined || chunks.dim === 0)
       ? undefined
-      : Buffer.allocate(this.#device, world * byteLength, `${unit} gathered chunks`, "gathered");
+      : Buffer.allocate(this.#device, numShards * byteLength, `${unit} gathered chunks`, "gathered");
     const dst = (shards ?? this.unsharded).ptr;
-    const starts = Array.from({ length: world }, (_, rank) => rank * byteLength);
+    const starts = Array.from({ length: numShards }, (_, rank) => rank * byteLength);
     const work = custom === undefined
       ? this.#shard.window.gather(dst, starts, unit, phase)
       : this.#gatherBy(custom, { group: this.#policy.group, dst, byteLength, unit, phase });
     if (shards === undefined) return work;
     work.wait();
     if (isCast) {
-      const cast = { dstDtype: this.#dtype, srcDtype: this.#wireDtype, n: world * shardLength };
+      const cast = { dstDtype: this.#dtype, srcDtype: this.#wireDtype, n: numShards * shardLength };
       this.#device.kernels.cast({ ...cast, dst: this.unsharded.ptr, src: shards.ptr });
       return enqueuedWork(this.#device);
     }
@@ -284,7 +285,7 @@ export class GatheredParameters {
     copyChunks(this.#device, this.#dtype, chunks, {
       unsharded: this.unsharded.ptr,
       shards: shards.ptr,
-      world,
+      numShards,
       to: "unsharded",
     });
     return enqueuedWork(this.#device);
@@ -306,7 +307,7 @@ export class GatheredParameters {
 
   /** Gathers the tensors that an extension makes of the master weights, and lets it write the unsharded parameter from them. */
   #gatherExtended(extension: GatherExtension, phase: Phase): Work {
-    const { chunks, world } = this.#plan;
+    const { chunks, numShards } = this.#plan;
     const { group, paramDtype } = this.#policy;
     if (chunks === undefined) throw new InternalError(`'${this.#nameOf()}' has an extension and no chunks`);
     const { shape } = chunks;
@@ -317,7 +318,10 @@ export class GatheredParameters {
       using shard = new Tensor(own, denseLayout(chunkOf(chunks, group.rank).sizes), float32);
       const { inputs, metadata } = extension.preAllGather(shard, context);
       const outputs = inputs.map((input, i) => {
-        const [own, all] = [input.contiguous(), input.spawn([world, ...input.shape], input.dtype, "gathered input")];
+        const [own, all] = [
+          input.contiguous(),
+          input.spawn([numShards, ...input.shape], input.dtype, "gathered input"),
+        ];
         const bytes = own.numel * own.dtype.byteLength;
         group.allGather(all.ptr, own.ptr, bytes, `${this.#nameOf()} input ${i}`, phase).wait();
         return all;

@@ -1,6 +1,6 @@
 /**
  * The memory of one segment's gradients, in up to three forms; `states.ts` says when each is freed:
- * - unsharded gradient: `world` shards in the reduce dtype, from the first contribution of a backward to its reduction.
+ * - unsharded gradient: the shards of all ranks in the reduce dtype, from the first contribution of a backward to its reduction.
  * - partial gradient: this rank's shard in float32, where replicas or a hook follow the reduce-scatter; it waits for them.
  * - sharded gradient: this rank's shard in float32, on the shard's device, from the first reduction until gradients are cleared.
  *
@@ -71,8 +71,8 @@ export class SegmentGradients {
 
   /** A handle on the place of one parameter's gradient in the unsharded gradient, which is allocated where there is none. */
   place(parameter: Parameter, offset: number): Tensor {
-    const { computeDevice, length, name, plan: { world }, unit: { policy: { reduceDtype } } } = this.#segment;
-    const bytes = world * length * reduceDtype.byteLength;
+    const { computeDevice, length, name, plan: { numShards }, unit: { policy: { reduceDtype } } } = this.#segment;
+    const bytes = numShards * length * reduceDtype.byteLength;
     this.#unsharded ??= Buffer.allocate(computeDevice, bytes, `${name} gradients`, "gradients");
     this.#unshardedState.take("contribute");
     this.#unsharded.retain();

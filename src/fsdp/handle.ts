@@ -150,8 +150,8 @@ export class FullyShardedModule {
   }
 
   /**
-   * True: the forward frees the parameters at its end. False: it keeps them. A number of ranks: each of them keeps a part. Every rank
-   * must call it.
+   * The unsharded parameters after a forward: true frees them, false keeps them. A number n reshards them over n ranks, each of which
+   * keeps an n-th part. Every rank must call it.
    *
    * @throws {ArgumentError} for a number that does not divide the ranks which share a unit
    */
@@ -184,10 +184,12 @@ export class FullyShardedModule {
   }
 
   /**
-   * Sets how many units may have unsharded gradients in reduction at a time, beside the unit whose gradients are being written. With
-   * 1, the default, the backward waits until the unit before is reduced and freed, and takes memory for the next gradients then. With
-   * 2, the next gradients have memory at once, and the backward goes on during the reduction. The largest number among the units below
-   * a root counts.
+   * Sets the number of units whose unsharded gradients may be in memory at a time, beside the unit whose gradients are being written.
+   * - 1, the default: a unit's gradients are freed behind their reduction, on its stream. The next unit's gradients take that memory, so
+   *   the device writes them after the reduction.
+   * - 2: the next unit's gradients have memory of their own, so the device writes them during the reduction.
+   *
+   * The largest number among the units below a root counts.
    *
    * @throws {ArgumentError} if it is no whole number above 0
    */

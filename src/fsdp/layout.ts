@@ -1,6 +1,6 @@
 /**
- * The plan of a flat segment: the place of each parameter in it, and the elements of each that a rank keeps. A segment is `world`
- * shards of one length, of which rank r keeps shard r. The plan is a pure function of sizes and world size, so all ranks have the same.
+ * The plan of a flat segment: the place of each parameter in it, and the elements of each that a rank keeps. A segment is divided into
+ * shards of one length, and rank r keeps shard r. The plan depends on sizes alone, so all ranks have the same plan.
  *
  * Note [Block-aligned shards]: parameters begin on multiples of 256 bytes, and the length of shards is such a multiple. So a cut
  * between shards never divides a block of 64 elements of a parameter, but it may divide a row. There is less padding than one block for
@@ -27,9 +27,10 @@ const ALIGNMENT_BYTES = SHARD_BLOCK * float32.byteLength;
 export interface SegmentPlan {
   /** First element of each parameter, in the order given. */
   readonly offsets: readonly number[];
-  /** Length of each rank's shard; the segment is `world` shards long. */
+  /** Length of each rank's shard. */
   readonly shardLength: number;
-  readonly world: number;
+  /** Number of shards in the segment: the size of the shard group. */
+  readonly numShards: number;
   /** Elements of the segment that belong to no parameter. */
   readonly padding: number;
   /** The chunks of its only parameter, where that is cut along a dim. */
@@ -52,13 +53,13 @@ function roundUp(value: number, unit: number): number {
  * Plans a segment.
  *
  * @param sizes elements of each parameter, in order
- * @param world number of ranks that share it
+ * @param numShards number of ranks that share it
  * @param narrowestBytes bytes of an element in the narrowest dtype that the segment is stored, gathered or reduced in
  * @param leastBlock elements that no cut divides, a power of two
  */
 export function planSegment(
   sizes: readonly number[],
-  world: number,
+  numShards: number,
   narrowestBytes: number,
   leastBlock: number = 1,
 ): SegmentPlan {
@@ -70,8 +71,8 @@ export function planSegment(
     end += roundUp(size, block);
     numel += size;
   }
-  const shardLength = Math.max(block, roundUp(end / world, block));
-  return { offsets, shardLength, world, padding: shardLength * world - numel };
+  const shardLength = Math.max(block, roundUp(end / numShards, block));
+  return { offsets, shardLength, numShards, padding: shardLength * numShards - numel };
 }
 
 /**
@@ -81,11 +82,11 @@ export function planSegment(
  */
 export function planParts(
   parameters: readonly Pick<Parameter, "numel" | "largestNumel">[],
-  world: number,
+  numShards: number,
   narrowestBytes: number,
   leastBlock: number = 1,
 ): SegmentPlan {
-  const plan = planSegment(parameters.map(({ largestNumel }) => largestNumel), world, narrowestBytes, leastBlock);
+  const plan = planSegment(parameters.map(({ largestNumel }) => largestNumel), numShards, narrowestBytes, leastBlock);
   const smaller = parameters.reduce((sum, { numel, largestNumel }) => sum + largestNumel - numel, 0);
   return smaller === 0 ? plan : { ...plan, padding: plan.padding + smaller };
 }
@@ -96,7 +97,7 @@ export function planParts(
  * @param dim counted from the end where negative
  * @throws {ArgumentError} if there is no such dim, or a dim but the first does not divide evenly
  */
-export function planChunks(parameter: Parameter, dim: number, world: number): SegmentPlan {
+export function planChunks(parameter: Parameter, dim: number, numShards: number): SegmentPlan {
   const { shape, fqn, globalShape, placements } = parameter;
   const place = dim < 0 ? dim + shape.length : dim;
   const length = shape[place];
@@ -105,18 +106,18 @@ export function planChunks(parameter: Parameter, dim: number, world: number): Se
     throw new ArgumentError(`${what}: give a dim from ${-shape.length} to ${shape.length - 1}, or none for a flat cut`);
   }
   // If the cut over another axis is uneven, all ranks of that axis refuse together.
-  if (place !== 0 && lengthsOf(globalShape, placements, place).some((one) => one % world !== 0)) {
+  if (place !== 0 && lengthsOf(globalShape, placements, place).some((one) => one % numShards !== 0)) {
     throw new ArgumentError(
-      `${what} over ${world} ranks: ${length} is no multiple of ${world}; shard another dim, or give none for a flat cut`,
+      `${what} over ${numShards} ranks: ${length} is no multiple of ${numShards}; shard another dim, or give none for a flat cut`,
     );
   }
-  const [numel, size] = [numelOf(shape), Math.ceil(length / world)];
+  const [numel, size] = [numelOf(shape), Math.ceil(length / numShards)];
   const shardLength = length === 0 ? 0 : numel / length * size;
   return {
     offsets: [0],
     shardLength,
-    world,
-    padding: shardLength * world - numel,
+    numShards,
+    padding: shardLength * numShards - numel,
     chunks: { shape, dim: place, size },
   };
 }

@@ -95,7 +95,7 @@ function takeValues(segments: readonly FlatSegment[], others: readonly FlatSegme
   const owners = new Map<Parameter, FlatSegment>();
   for (const segment of segments) {
     for (const { parameter } of segment.storages) {
-      if (parameter.storage.kind === "plain" && parameter.buffer.attached) present.add(parameter);
+      if (parameter.storage.kind === "plain" && parameter.buffer.hasMemory) present.add(parameter);
       if (present.has(parameter)) owners.set(parameter, segment);
     }
   }

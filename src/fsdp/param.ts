@@ -21,7 +21,7 @@ export class ShardedStorage implements ParameterStorage {
   readonly kind = "sharded";
   readonly parameter: Parameter;
   readonly shard: ShardLayout;
-  /** The elements of {@link shard}, indexed within this rank's local tensor, which is gathered, instead of the global tensor. */
+  /** The same elements as {@link shard}, by their indices in the local tensor that this unit gathers. */
   readonly localShard: ShardLayout;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;

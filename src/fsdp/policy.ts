@@ -93,7 +93,10 @@ export interface GatherExtension<Metadata = unknown> {
   postAllGather(outputs: readonly Tensor[], metadata: Metadata, out: Tensor): void;
 }
 
-/** After a forward, true frees unsharded parameters, false keeps them, and a number of ranks keeps them in as many parts. */
+/**
+ * The unsharded parameters after a forward: true frees them, false keeps them. A number n reshards them over n ranks, each of which
+ * keeps an n-th part. Undefined: false for a root, true for the units below it.
+ */
 export type ReshardAfterForward = boolean | number | undefined;
 
 /** Options of `fullyShard`. */

@@ -11,8 +11,8 @@
  *   (`FsdpUnit.gradientDivideFactor`; the number of ranks at first). Where there are replicas, their all-reduce multiplies, and
  *   elsewhere the reduce-scatter.
  * - Unsharded gradient: when its reduction is enqueued, the root takes it over (`ReductionInputs`). The root keeps the newest
- *   `maxReduceScatterInputs - 1` of them, which is none at first, and frees the others on the stream `reduce`, so after their
- *   reduction. At the end of the pass it frees all.
+ *   `maxReduceScatterInputs - 1` of them; by default it keeps none. It frees the others on the stream `reduce`, which is after their
+ *   reduction. At the end of the backward it frees all.
  * - Unsharded parameters: no reduction reads them. `FsdpUnit.postBackward` frees them after it has enqueued the reduction, on the
  *   compute stream, so after the backward that reads them.
  * - Failure: a strategy frees what it has allocated for itself. `FlatSegment.abandonPass` frees the rest when the pass is given up.
@@ -119,8 +119,8 @@ function onReduceStream({ computeDevice, gradients }: FlatSegment, scale: Device
 
 /** The reduce-scatter itself, by the group or by a function of the user. */
 function reduceScatter(segment: FlatSegment, unsharded: DevicePtr, { dst, accumulate, scale }: SumTarget): Work {
-  const { length, name, plan: { world }, unit: { policy: { group, reduceDtype: dtype }, custom } } = segment;
-  const slices = Array.from({ length: world }, (_, rank) => ({ offset: rank * length, length }));
+  const { length, name, plan: { numShards }, unit: { policy: { group, reduceDtype: dtype }, custom } } = segment;
+  const slices = Array.from({ length: numShards }, (_, rank) => ({ offset: rank * length, length }));
   using chunked = chunksInOrder(segment, unsharded);
   const scaled = scale === undefined ? {} : { scale };
   const src = chunked?.ptr ?? unsharded;
@@ -132,14 +132,14 @@ function reduceScatter(segment: FlatSegment, unsharded: DevicePtr, { dst, accumu
 
 /** A copy of the unsharded gradient in which each rank's chunk is contiguous; undefined where the chunks are contiguous already. */
 function chunksInOrder(segment: FlatSegment, unsharded: DevicePtr): Buffer | undefined {
-  const { computeDevice, length, name, plan: { chunks, world }, unit: { policy: { reduceDtype } } } = segment;
+  const { computeDevice, length, name, plan: { chunks, numShards }, unit: { policy: { reduceDtype } } } = segment;
   if (chunks === undefined || chunks.dim === 0) return undefined;
   const shards = Buffer.allocate(
     computeDevice,
-    world * length * reduceDtype.byteLength,
+    numShards * length * reduceDtype.byteLength,
     `${name} gradient chunks`,
     "gradients",
   );
-  copyChunks(computeDevice, reduceDtype, chunks, { unsharded, shards: shards.ptr, world, to: "shards" });
+  copyChunks(computeDevice, reduceDtype, chunks, { unsharded, shards: shards.ptr, numShards, to: "shards" });
   return shards;
 }

@@ -213,7 +213,8 @@ export class FlatSegment implements FlatShard {
    * @param ready allocates what `use` needs, before the gather: where that fails on a rank, it fails on all
    */
   lendValues(use: (parameter: Parameter, values: DevicePtr) => void, ready: () => void = () => {}): void {
-    const { computeDevice: device, name, length, plan: { chunks, offsets, world }, unit: { policy: { group } } } = this;
+    const { computeDevice: device, name, length, plan: { chunks, offsets, numShards }, unit: { policy: { group } } } =
+      this;
     const [bytes, { dtype }] = [length * this.dtype.byteLength, this];
     const lent = this.storages.filter((storage) => storage.hasValues());
     if (lent.length === 0) return;
@@ -222,23 +223,23 @@ export class FlatSegment implements FlatShard {
       taken.use(Buffer.allocate(device, byteLength, `${name} master weights`, "gathered"));
     const { values, own, dense } = group.agree(`gather the values of '${name}'`, () => {
       ready();
-      const values = allocate(world * bytes);
+      const values = allocate(numShards * bytes);
       const own = this.device === device ? undefined : allocate(bytes);
       // A parameter cut along a dim is alone in its segment, in chunks, and float32.
       const dense = chunks !== undefined
         ? allocate(numelOf(chunks.shape) * float32.byteLength)
         : dtype === float32
         ? undefined
-        : allocate(world * length * float32.byteLength);
+        : allocate(numShards * length * float32.byteLength);
       return { values, own, dense };
     });
     if (own !== undefined) copyAcross(own, { device: this.device, ptr: this.param }, bytes);
     group.allGather(values.ptr, own?.ptr ?? this.param, bytes, name).wait();
     if (chunks !== undefined && dense !== undefined) {
-      copyChunks(device, float32, chunks, { unsharded: dense.ptr, shards: values.ptr, world, to: "unsharded" });
+      copyChunks(device, float32, chunks, { unsharded: dense.ptr, shards: values.ptr, numShards, to: "unsharded" });
     }
     if (dtype !== float32 && dense !== undefined) {
-      const cast = { dstDtype: float32, srcDtype: dtype, n: world * length };
+      const cast = { dstDtype: float32, srcDtype: dtype, n: numShards * length };
       convertElements(device, { ...cast, dst: dense.ptr, src: values.ptr });
     }
     for (const [i, storage] of this.storages.entries()) {

@@ -126,8 +126,8 @@ export class FsdpUnit implements GradientReducer {
   }
 
   /**
-   * After a forward, true frees the parameters, false keeps them, and a number of ranks keeps them in as many parts. Undefined: the
-   * root's first forward sets false for the root, and the other units free theirs.
+   * The unsharded parameters after a forward: true frees them, false keeps them. A number n reshards them over n ranks, each of which
+   * keeps an n-th part. Undefined: the root's first forward sets false for the root, and the other units free theirs.
    */
   get reshardAfterForward(): ReshardAfterForward {
     return this.#reshardAfterForward;
@@ -324,12 +324,12 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.backward?.end();
   }
 
-  /** Frees the unsharded parameters, unless they are to stay after a backward. */
+  /** Frees the unsharded parameters after a backward, unless `reshardAfterBackward` is false. */
   reshardAfterPass(): void {
     if (this.reshardAfterBackward) this.reshard();
   }
 
-  /** Called at the end of the pass. Reduces gradients that are still unreduced, also those of earlier passes. */
+  /** Called at the end of a backward. Reduces the gradients that are not reduced yet, also those of earlier backwards. */
   reduceRest(): void {
     if (this.#inBackward || this.segments.some(({ gradients }) => gradients.isAccumulating)) this.#reduceGradients();
     this.#inBackward = false;

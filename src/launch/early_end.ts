@@ -13,7 +13,7 @@ import { shown } from "../words.ts";
 import type { RankCommand, Variables } from "./command.ts";
 import type { RankFailure } from "./failures.ts";
 
-/** Path or URL of that process's program. */
+/** Path or URL of the program that joins in the place of an ended rank. */
 export function standInScript(): string {
   const url = new URL("./stand_in.ts", import.meta.url);
   return url.protocol === "file:" ? fileURLToPath(url) : url.href;
@@ -26,12 +26,13 @@ const ORDERLY_MS = 300;
 /** Longest text, which must fit in a few kilobytes of the ranks' memory. */
 const LONGEST = 3000;
 
-/**
- * Longest time that the launcher waits for that process when all ranks of its host have ended: if one failed, and if none did.
- */
+/** Longest times that the launcher waits for the stand-in when all ranks of its host have ended: after a failure, and after none. */
 const [FAILED_MS, ORDERLY_END_MS] = [2000, 1000];
 
-/** The process in the place of the first rank that ended. If that rank had joined, all had, and the process tells none. */
+/**
+ * A process that joins the world in the place of the first rank that ended, and tells the others why. If that rank had joined, all
+ * ranks had: then it tells nobody.
+ */
 export class StandIn implements Disposable {
   readonly #commandOf: (reason: string) => RankCommand;
   readonly #variablesOf: (rank: number) => Variables | undefined;

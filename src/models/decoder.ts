@@ -27,7 +27,7 @@ import type { Layer, Module } from "../nn/module.ts";
 import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
 import { PositionNumbers } from "../nn/positions.ts";
 import type { Block } from "../nn/pre_norm_block.ts";
-import { type Names, RenamedModule } from "../nn/renamed.ts";
+import { type FieldNames, RenamedModule } from "../nn/renamed.ts";
 import { loadBalancingLoss, Router } from "../nn/router.ts";
 import { sameShape } from "../shape.ts";
 import { scalar } from "../tensor/host.ts";
@@ -93,13 +93,13 @@ export interface DecoderParts {
   readonly logitsScaling?: number;
   /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
   readonly logitsSoftcap?: number | undefined;
-  /** Names in others' files. @default the names written here */
+  /** FieldNames in others' files. @default the names written here */
   readonly otherFiles?: Omit<OtherFiles, "bodyPrefix">;
-  /** Names of fields: of the body, and of the model. */
-  readonly names?: { readonly body?: Names; readonly whole?: Names };
+  /** FieldNames of fields: of the body, and of the model. */
+  readonly names?: { readonly body?: FieldNames; readonly whole?: FieldNames };
 }
 
-/** Names of the inputs of a model. */
+/** FieldNames of the inputs of a model. */
 const INPUTS: KnownKeys<CausalLmInputs> = {
   ...{ inputIds: true, labels: true, logitsToKeep: true, random: true, attentionMask: true, positionIds: true },
   ...{ documentStarts: true, pastKeyValues: true, selectedKeys: true, perToken: true },
@@ -215,7 +215,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
   readonly model: DecoderBody;
   readonly headTransform: Module<[x: Tensor, context?: RandomContext], Tensor> | undefined;
   readonly lmHead: LanguageModelHead;
-  readonly #names: Names;
+  readonly #names: FieldNames;
   readonly #balance: RouterBalance | undefined;
   readonly #otherFiles: DecoderParts["otherFiles"];
   readonly #tensorPlan: FamilyTensorPlan | undefined;

@@ -15,7 +15,7 @@ import { attentionDropout, type RandomContext } from "./dropout.ts";
 import { attention, rope } from "./functional.ts";
 import { Linear, type LinearOptions } from "./linear.ts";
 import type { Layer } from "./module.ts";
-import { type Names, RenamedModule } from "./renamed.ts";
+import { type FieldNames, RenamedModule } from "./renamed.ts";
 import type { RotaryTables } from "./rotary.ts";
 
 /** Inputs of the layers of a forward besides the hidden states. */
@@ -77,8 +77,8 @@ export interface SelfAttentionOptions {
   readonly scale?: number;
   /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
   readonly softcap?: number | undefined;
-  /** Names of the fields. */
-  readonly names?: Names;
+  /** FieldNames of the fields. */
+  readonly names?: FieldNames;
 }
 
 /** Causal self-attention. */

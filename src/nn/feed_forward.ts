@@ -11,7 +11,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { type Dropout, dropOut, dropoutOf, type RandomContext } from "./dropout.ts";
 import { swiglu } from "./functional.ts";
 import { Linear } from "./linear.ts";
-import { type Names, RenamedModule } from "./renamed.ts";
+import { type FieldNames, RenamedModule } from "./renamed.ts";
 
 /** Functions between the layers of a feed-forward. */
 const ACTIVATIONS = {
@@ -49,8 +49,8 @@ export interface FeedForwardOptions {
   readonly bias?: boolean;
   /** Layout of the weights. @default `outIn` */
   readonly layout?: WeightLayout;
-  /** Names of the fields. */
-  readonly names?: Names;
+  /** FieldNames of the fields. */
+  readonly names?: FieldNames;
 }
 
 /** `fc2(activation(fc1(x)))` */

@@ -11,7 +11,7 @@ import { Experts, type ExpertsOptions } from "./experts.ts";
 import { type FeedForwardOptions, GatedFeedForward } from "./feed_forward.ts";
 import { Linear } from "./linear.ts";
 import type { FeedForwardOutput } from "./pre_norm_block.ts";
-import { type Names, RenamedModule } from "./renamed.ts";
+import { type FieldNames, RenamedModule } from "./renamed.ts";
 import { Router, type RouterOptions } from "./router.ts";
 
 /** Options of a mixture: a router, experts, and perhaps an expert for all tokens. */
@@ -25,8 +25,8 @@ export interface MixtureOptions extends ExpertsOptions {
   readonly jitters?: readonly number[];
   /** True if the mixture returns the router's logits, for the balancing loss. @default false */
   readonly outputRouterLogits?: boolean;
-  /** Names of the fields. */
-  readonly names?: Names;
+  /** FieldNames of the fields. */
+  readonly names?: FieldNames;
 }
 
 /** Each token through some of many experts (Shazeer et al. 2017). */

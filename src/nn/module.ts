@@ -37,7 +37,7 @@ export interface ForwardBody<Args extends readonly unknown[], Out> {
   compute(forward: (...args: Args) => Out, args: Args): Out;
 }
 
-/** Runs a module's forward, or does what comes to the same. */
+/** Runs a module's forward, or computes the same output in another way. */
 export type ForwardWrapper = <Args extends readonly unknown[], Out>(forward: (...args: Args) => Out, args: Args) => Out;
 
 /**

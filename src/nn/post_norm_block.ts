@@ -7,7 +7,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext, SelfAttention } from "./attention.ts";
 import type { GatedFeedForward } from "./feed_forward.ts";
 import type { Layer } from "./module.ts";
-import { type Names, RenamedModule } from "./renamed.ts";
+import { type FieldNames, RenamedModule } from "./renamed.ts";
 
 /** Parts of a block. */
 export interface PostNormParts {
@@ -21,8 +21,8 @@ export interface PostNormParts {
   readonly preFeedforwardLayernorm?: Layer;
   /** Behind the feed-forward. */
   readonly postFeedforwardLayernorm: Layer;
-  /** Names of the fields. */
-  readonly names?: Names;
+  /** FieldNames of the fields. */
+  readonly names?: FieldNames;
 }
 
 /** `y = x + norm(selfAttn(norm(x)))`, then `y + norm(mlp(norm(y)))`. */

@@ -7,7 +7,7 @@ import { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
 import { type Dropout, dropOut, dropoutOf } from "./dropout.ts";
 import type { Layer, Module } from "./module.ts";
-import { type Names, RenamedModule } from "./renamed.ts";
+import { type FieldNames, RenamedModule } from "./renamed.ts";
 
 /** Output of a token mixer whose selection of keys later layers share. */
 export interface Selected {
@@ -54,8 +54,8 @@ export interface PreNormParts {
   readonly mlpDropout?: number;
   /** Factor on both outputs before they are added to the residual. @default 1 */
   readonly residualScale?: number;
-  /** Names of the fields. */
-  readonly names?: Names;
+  /** FieldNames of the fields. */
+  readonly names?: FieldNames;
 }
 
 /** `y = x + selfAttn(norm(x))`, then `y + mlp(norm(y))`. */

@@ -5,15 +5,15 @@
  */
 import { Module } from "./module.ts";
 
-/** Names of fields in FQNs, where they are not the field's in snake_case. */
-export type Names = Readonly<Record<string, string>>;
+/** FieldNames of fields in FQNs, where they are not the field's in snake_case. */
+export type FieldNames = Readonly<Record<string, string>>;
 
 /** A module with configurable field names. */
 export abstract class RenamedModule<Args extends readonly unknown[], Out> extends Module<Args, Out> {
-  readonly #names: Names;
+  readonly #names: FieldNames;
 
   /** Takes the names that differ. */
-  constructor(names: Names = {}) {
+  constructor(names: FieldNames = {}) {
     super();
     this.#names = names;
   }

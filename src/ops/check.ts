@@ -55,7 +55,7 @@ export function floatInput(op: string, [x]: readonly Tensor[]): Tensor {
  *
  * @throws {DTypeError} if they are not
  */
-export function samePair(op: string, [a, b]: readonly Tensor[]): readonly [Tensor, Tensor] {
+export function pairOfOneDType(op: string, [a, b]: readonly Tensor[]): readonly [Tensor, Tensor] {
   if (a !== undefined && b?.dtype === a.dtype) return [a, b];
   throw new DTypeError(op, "both must have one dtype", a?.dtype.name ?? "nothing", b?.dtype.name ?? "nothing");
 }

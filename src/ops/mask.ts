@@ -9,7 +9,7 @@ import { uint8 } from "../dtype.ts";
 import { DTypeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { expectDtype, samePair } from "./check.ts";
+import { expectDtype, pairOfOneDType } from "./check.ts";
 import { type ComputeOp, type OpContext, recordsOf } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
@@ -41,7 +41,7 @@ function comparison(name: CompareOp): ComputeOp<undefined> {
   return {
     name,
     infer: (inputs) => {
-      const [a, b] = samePair(name, inputs);
+      const [a, b] = pairOfOneDType(name, inputs);
       expectDtype(name, a.dtype, KERNELS.compare.values.dtype.dtypes);
       return [{ shape: broadcastShapes(name, a.shape, b.shape), dtype: uint8 }];
     },
@@ -63,7 +63,7 @@ export const whereOp: ComputeOp<undefined> = {
         condition?.dtype.name ?? "nothing",
       );
     }
-    const [a, b] = samePair("where", values);
+    const [a, b] = pairOfOneDType("where", values);
     return [{
       shape: broadcastShapes("where", condition.shape, broadcastShapes("where", a.shape, b.shape)),
       dtype: a.dtype,

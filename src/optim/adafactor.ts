@@ -30,7 +30,7 @@ export interface AdafactorSettings extends OptimizerSettings {
   weightDecay: number;
   /** Exponent of the step in the decay of the second moment, at most 0: -0.8 */
   readonly beta2Decay: number;
-  /** Least factor of the second moment, and least root mean square of a parameter: [2^-23, 1e-3] */
+  /** Two lower bounds: of the second moment's factor, and of a parameter's root mean square. @default [2^-23, 1e-3] */
   readonly eps: readonly [number, number];
   /** Largest root mean square of an update, from 1: 1 */
   readonly clipThreshold: number;

@@ -125,7 +125,7 @@ function update8({ device, block, args, state }: UpdateCall<AdamWSettings>): voi
   if (block.isFresh) { for (const { largest } of STATES) exchange(largest, undefined); }
   const [expAvg, expAvgSq] = STATES.map(({ codes, largest }, i) => {
     const wide = allocate(block.length * float32.byteLength);
-    for (const { index, state: first, range: { begin, numel: n, blocks } } of members) {
+    for (const { index, offset: first, range: { begin, numel: n, blocks } } of members) {
       if (n === 0) continue;
       kernels.dequantizeBlocks({
         ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: at(maps, i, "map") },
@@ -141,7 +141,7 @@ function update8({ device, block, args, state }: UpdateCall<AdamWSettings>): voi
   for (const [i, { codes, largest }] of STATES.entries()) {
     const wide = at([expAvg, expAvgSq], i, "state");
     const active = members.filter(isActive);
-    for (const { index, state: first, range: { begin, numel: n, blocks } } of active) {
+    for (const { index, offset: first, range: { begin, numel: n, blocks } } of active) {
       if (n === 0) continue;
       const src = devicePtr(wide + first * float32.byteLength);
       const fresh = allocate(blocks * float32.byteLength);
@@ -150,7 +150,7 @@ function update8({ device, block, args, state }: UpdateCall<AdamWSettings>): voi
       kernels.lerp({ n: blocks, weight: 1, dst: largestPtr(largest, index), src: fresh, gate: args.gate });
     }
     exchange(largest, args.gate);
-    for (const { index, state: first, range: { begin, numel: n, blocks } } of active) {
+    for (const { index, offset: first, range: { begin, numel: n, blocks } } of active) {
       if (n === 0) continue;
       kernels.quantizeBlocks({
         ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: at(maps, i, "map"), gate: args.gate },

@@ -1,12 +1,14 @@
 /**
- * Gradient norms and clipping, all on the device. The host waits if it reads the norm, or takes a second norm of other gradients before
- * the next backward: the word of the first one is needed again.
+ * Gradient norms and clipping, all on the device. The host waits for the device in two cases only: it reads the norm, or it takes the
+ * norm of other gradients before the next backward, because a device has one gate.
  *
- * Note [Gate]: the gate is an int32 in device memory, as `found_inf` is for PyTorch's fused optimizers. If it is not 0, the kernel of
- * an update changes nothing. So a step can be skipped without the host waiting for the device:
- * 1. Taking a norm writes the gate. It is set if a kernel of some rank met a fault, such as an id out of range, or if the norm is not
- *    finite and `errorIfNonfinite` or a scaler asks for a skipped step.
- * 2. The ranks' faults are part of what the norm's all-reduce sums. So the gate is the same on all ranks, and all update or none.
+ * Note [Gate]: the gate is an int32 in device memory, as `found_inf` is for PyTorch's fused optimizers. The gate is closed if it is not
+ * 0: then the kernel of an update changes nothing. So a step can be skipped without the host waiting for the device:
+ * 1. Taking a norm writes the gate. The gate closes if a kernel met a fault, such as an id out of range. It also closes if the norm is
+ *    not finite and `errorIfNonfinite` or a scaler asks for a skipped step.
+ * 2. The norm's all-reduce also sums the faults of its ranks. So all ranks that share shards update, or none of them. Replicas (DDP,
+ *    HSDP) have no all-reduce of the norm: a fault closes the gate of its own replica. The host of that rank reads the fault in the
+ *    next backward and stops the run on all ranks.
  * 3. `optimizer.step()` passes the gate to the kernels of updates. The next backward, which changes gradients, drops it.
  * 4. If no norm was taken, `step()` takes one only for the gate. It does so where the host learns of faults late; on other devices a
  *    fault was thrown when its op returned.
@@ -34,8 +36,8 @@ interface NormPurpose {
   readonly normType: NormType;
   readonly maxNorm: number;
   /**
-   * The effect of a norm that is not finite. `keep`: none, it is only returned; `fault`: an error, and the gate is set; `skip`: the
-   * gate is set.
+   * The effect of a norm that is not finite. `keep`: none, it is only returned; `fault`: an error, and the gate closes; `skip`: the
+   * gate closes.
    */
   readonly ifNonfinite: "keep" | "fault" | "skip";
   /** Address of the factor that unscales gradients and clips them to `maxNorm`, which is written. */
@@ -160,8 +162,8 @@ function copyOf(tensor: Tensor, device: Device): Tensor {
 /**
  * The gate of an update: see Note [Gate].
  *
- * @returns the gate's address; undefined if there is none; `closed` if the gate of these parameters was set, and a later norm
- * of others has taken its word: the update is skipped on the host then
+ * @returns the gate's address; undefined if there is none; `closed` if the gate of these parameters closed and was written again
+ * for a norm of other parameters since: then the host skips the update
  */
 export function gateOf(parameters: readonly Parameter[]): DevicePtr | "closed" | undefined {
   const { status } = deviceOf(parameters);

@@ -101,7 +101,7 @@ function updateMatrices({ device, block, args, state }: UpdateCall<MuonSettings>
   const narrow = active.some(({ parameter }) => parameter.device !== device)
     ? allocate(longest * bfloat16.byteLength)
     : undefined;
-  for (const { parameter, group: { momentum, nesterov }, state: first } of active) {
+  for (const { parameter, group: { momentum, nesterov }, offset: first } of active) {
     const { offset, numel: n } = parameter.storage.shard;
     if (n === 0) continue;
     const src = devicePtr(flatShard.grad + offset * float32.byteLength);

@@ -1,8 +1,12 @@
 /**
- * Norms of all gradients together, over all ranks, with one all-reduce for each group of ranks. Each block of 64 elements is summed in
- * float64 in a fixed order, and the sums of blocks are added exactly, as integers. A largest value needs no rounding. So a norm has the
- * same bits for any number of ranks, as long as no cut between ranks divides a block: the cuts of flat segments never do, the cut of a
- * parameter along a dim may.
+ * Norms of all gradients together, over all ranks. Gradients that are shared in the same way are summed together, with one all-reduce
+ * for each axis that they are cut over.
+ *
+ * Note [Bits of a norm]: a norm has the same bits for any number of ranks, for three reasons:
+ * - each block of 64 elements is summed in float64, in a fixed order;
+ * - the sums of blocks are added as integers, which is exact; a largest magnitude needs no rounding;
+ * - no border between ranks lies within a block of a flat segment. A parameter that is cut along a dim may have such a border: its norm
+ *   depends on the number of ranks in the last bits.
  *
  * @module
  */
@@ -33,10 +37,10 @@ export function requireNormType(type: number): void {
 }
 
 /**
- * Writes the sum of powers, of which the norm is the root, and the faults of all ranks to an accumulator.
+ * Writes two things to an accumulator: the sum of powers, whose root is the norm, and the faults of all ranks.
  *
- * @param parameters parameters of which all ranks take part
- * @param counted parameters among them whose gradients are summed
+ * @param parameters parameters whose ranks all take part
+ * @param counted those of the parameters whose gradients are summed
  * @param accumulator `ACCUMULATOR_WORDS` int64
  */
 export function sumOfPowers(

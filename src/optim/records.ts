@@ -136,7 +136,7 @@ function bytesOf<S extends OptimizerSettings>(
 ): Uint8Array<ArrayBuffer> {
   const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
   let [of, rate]: [ParamGroup<S> | undefined, number] = [undefined, NaN];
-  for (const [i, { parameter, group, state, rule }] of members.entries()) {
+  for (const [i, { parameter, group, offset: state, rule }] of members.entries()) {
     const { offset: begin, numel } = parameter.storage.shard;
     // Parameters of a group follow each other, and have the same rate.
     if (group !== of) [of, rate] = [group, rates.learningRateOf(group)];

@@ -65,7 +65,8 @@ export interface ScheduleOptions {
 /**
  * Makes a schedule.
  *
- * @param shareAt `since`: steps since the step with factor 1, of `length`. It falls from 1 to 0, by the progress from 0 to 1 between the step with factor 1 and the end
+ * @param shareAt the part of the factor above `minRatio`, from 1 to 0. `progress` goes from 0, at the step with factor 1, to 1 at the
+ * end. `since` is the number of steps since the step with factor 1, and `length` their number until the end
  */
 function schedule(
   name: string,

@@ -1,7 +1,9 @@
 /**
- * States of an optimizer: flat arrays, most of them with a float32 element for each element of a parameter that requires a gradient and
- * that this rank keeps, and the steps that each parameter has taken. Parameters of a flat shard that were first trained together, and that
- * one rule updates, are a block.
+ * States of an optimizer, in flat arrays. Most have one float32 element for each element that this rank keeps of a parameter that
+ * requires a gradient. The number of steps is kept for each parameter.
+ *
+ * A block is a set of parameters whose states lie side by side: they are in one flat shard, were first trained in the same step, and
+ * are updated by the same rule.
  *
  * @module
  */
@@ -42,7 +44,7 @@ export interface BlockMember<S extends OptimizerSettings> {
   /** Its group. */
   readonly group: ParamGroup<S>;
   /** Its first element in the states. */
-  readonly state: number;
+  readonly offset: number;
 }
 
 /** One state of all members of a block. */
@@ -123,7 +125,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
         const blocks = fresh.get(flatShard) ?? new Map<string, { rule: UpdateRule<S>; members: BlockMember<S>[] }>();
         const members: BlockMember<S>[] = blocks.get(key)?.members ?? [];
         const last = members.at(-1);
-        members.push({ parameter, group, state: last === undefined ? 0 : endOf(last) });
+        members.push({ parameter, group, offset: last === undefined ? 0 : endOf(last) });
         blocks.set(key, { rule, members });
         fresh.set(flatShard, blocks);
       }
@@ -233,8 +235,8 @@ export class OptimizerStates<S extends OptimizerSettings> {
 }
 
 /** The end of a member's elements in the states. */
-function endOf({ parameter, state }: { readonly parameter: Parameter; readonly state: number }): number {
-  return state + parameter.storage.shard.numel;
+function endOf({ parameter, offset }: { readonly parameter: Parameter; readonly offset: number }): number {
+  return offset + parameter.storage.shard.numel;
 }
 
 function freeBlock<S extends OptimizerSettings>({ states, steps }: ParameterBlock<S>): void {
@@ -248,10 +250,10 @@ function copyValues<S extends OptimizerSettings>(
   { device, param }: FlatShard,
   members: readonly BlockMember<S>[],
 ): void {
-  for (const { parameter, state } of members) {
+  for (const { parameter, offset: first } of members) {
     parameter.requireValues();
     const { offset, numel } = parameter.storage.shard;
     const ptr = devicePtr(param + offset * float32.byteLength);
-    copyAcross(memory.placeOf(state), { device, ptr }, numel * float32.byteLength);
+    copyAcross(memory.placeOf(first), { device, ptr }, numel * float32.byteLength);
   }
 }

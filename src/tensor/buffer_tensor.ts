@@ -54,11 +54,11 @@ export class BufferTensor extends Tensor {
 
   /** Allocates its memory, uninitialized, unless it has memory. */
   materialize(): void {
-    if (!this.buffer.attached) this.buffer.attach();
+    if (!this.buffer.hasMemory) this.buffer.allocateMemory();
   }
 
   /** Frees its memory, and so drops its values. */
   vacate(): void {
-    this.buffer.detach();
+    this.buffer.freeMemory();
   }
 }

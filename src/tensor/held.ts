@@ -14,7 +14,7 @@ import type { Tensor } from "./tensor.ts";
 export function heldBytes(tensor: Tensor, seen: Set<object>): number {
   let bytes = 0;
   const count = ({ buffer }: Tensor): void => {
-    if (!seen.has(buffer) && buffer.kind === "activations" && buffer.attached) bytes += blockBytes(buffer.byteLength);
+    if (!seen.has(buffer) && buffer.kind === "activations" && buffer.hasMemory) bytes += blockBytes(buffer.byteLength);
     seen.add(buffer);
   };
   count(tensor);

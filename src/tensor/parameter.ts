@@ -109,7 +109,7 @@ export class Parameter extends Tensor {
    */
   place(placements: readonly Placement[]): void {
     this.requirePlain("cut");
-    if (this.#own.attached) throw new ArgumentError(`Cannot cut '${this.fqn}': it has values`);
+    if (this.#own.hasMemory) throw new ArgumentError(`Cannot cut '${this.fqn}': it has values`);
     if (this.#quantized !== undefined) {
       throw new ArgumentError(
         `Cannot cut '${this.fqn}' over an axis: it is quantized to ${this.#quantized.name}, and a cut would divide its blocks; load it ` +
@@ -151,8 +151,8 @@ export class Parameter extends Tensor {
    */
   requireQuantizable(): void {
     this.requirePlain("quantize");
-    if (this.#placements.length === 0 && !this.#own.attached) return;
-    const why = this.#own.attached ? "has values; quantize it before it is loaded" : "is cut over an axis";
+    if (this.#placements.length === 0 && !this.#own.hasMemory) return;
+    const why = this.#own.hasMemory ? "has values; quantize it before it is loaded" : "is cut over an axis";
     throw new ArgumentError(`Cannot quantize '${this.fqn}': it ${why}`);
   }
 

@@ -35,11 +35,11 @@ export function plainStorage(parameter: Parameter, buffer: Buffer, dtype: DType)
     sink,
     reducer: undefined,
     normReducer: reduceOver(parameter.placements.map(({ axis }) => axis.normReducer)),
-    hasValues: () => buffer.attached,
+    hasValues: () => buffer.hasMemory,
     materialize() {
-      if (!buffer.attached) buffer.attach();
+      if (!buffer.hasMemory) buffer.allocateMemory();
     },
-    vacate: () => buffer.detach(),
+    vacate: () => buffer.freeMemory(),
     hasUnreduced: () => false,
     gradient: () => sink.gradient(),
     clearGradient: () => sink.clear(),

@@ -244,7 +244,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
 
   /** Shape, dtype, device and values, shortened. */
   override toString(): string {
-    return this.#alive && this.#buffer.attached ? formatTensor(this) : `Tensor [${this.shape.join(", ")}] (no memory)`;
+    return this.#alive && this.#buffer.hasMemory ? formatTensor(this) : `Tensor [${this.shape.join(", ")}] (no memory)`;
   }
 
   /** The same elements in another shape; one size may be -1. Copies only if it is not dense. */

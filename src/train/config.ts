@@ -91,7 +91,7 @@ export interface ForeignKeys {
  *
  * @internal
  */
-export interface HostConfig {
+export interface RankConfig {
   readonly device: string;
   readonly memoryBytes?: number | undefined;
   readonly stagingBytes?: number | undefined;
@@ -257,7 +257,7 @@ export const foreignSection: Section<ForeignKeys> = section(
 );
 
 /** Host keys. */
-export const hostSection: Section<HostConfig> = section(
+export const hostSection: Section<RankConfig> = section(
   "host",
   z.strictObject({
     device: z.string().regex(
@@ -331,7 +331,7 @@ export const TRAIN_SECTIONS: readonly [
   Section<ParallelConfig>,
   Section<AxesConfig>,
   Section<ForeignKeys>,
-  Section<HostConfig>,
+  Section<RankConfig>,
   Section<TrainConfig>,
   Section<OptimizerConfig>,
   Section<EvaluationConfig>,
@@ -366,6 +366,6 @@ export type RunConfig =
   & ModelConfig
   & StepConfig
   & ForeignKeys
-  & HostConfig
+  & RankConfig
   & EvaluationConfig
   & OutputConfig;

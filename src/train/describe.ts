@@ -188,7 +188,7 @@ function describeUnit(unit: FsdpUnit, depth: number, isRoot: boolean): UnitDescr
   const total = (of: (segment: typeof segments[number]) => number): number =>
     segments.reduce((sum, segment) => sum + of(segment), 0);
   const padding = total(({ plan }) => plan.padding);
-  const elements = total(({ plan }) => plan.shardLength * plan.world);
+  const elements = total(({ plan }) => plan.shardLength * plan.numShards);
   return {
     name,
     depth,

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type FolderLock, lockFolder } from "../comm/control/folder_lock.ts";
+import { type FolderLock, lockFolder } from "../locks/folder_lock.ts";
 import { entryKind } from "../runtime/entries.ts";
 import { listDirectory, makeDirectory, pathExists, removePath, renamePath } from "../runtime/files.ts";
 import { goesOn, requireCache, requireOwnFolder } from "./checks.ts";

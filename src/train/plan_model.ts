@@ -16,7 +16,7 @@ import { layoutOf } from "./mesh.ts";
 import { openModel } from "./open_model.ts";
 import { frozenDtypeOf } from "./parts.ts";
 import type { Run } from "./run.ts";
-import { type MemoryNeed, shortageError, worstShortage } from "./shortage.ts";
+import { type MemoryNeed, outOfMemoryError, worstShortage } from "./shortage.ts";
 
 /** Largest number of ranks that a refusal tries. */
 const MOST_RANKS = 1024;
@@ -71,7 +71,7 @@ export async function planModel(
     : "no number of ranks is enough with this batch and sequence";
   const readers = size / tensor;
   const samples = config.globalBatch / readers;
-  throw await shortageError({
+  throw await outOfMemoryError({
     ...{ shortage, numParameters: estimate.numParameters, worldSize: size, samples, ranks },
     microBatches: config.microBatches,
     bytesIn: async (parts) => {

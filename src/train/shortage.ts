@@ -59,7 +59,7 @@ export interface Misfit {
 }
 
 /** The error of a step that does not fit, whose text describes the shortage, the same on every rank. */
-export async function shortageError(misfit: Misfit): Promise<OutOfMemoryError> {
+export async function outOfMemoryError(misfit: Misfit): Promise<OutOfMemoryError> {
   const { shortage: { where, bytes, peakBytes, terms, capacity }, numParameters, worldSize, ranks } = misfit;
   const most = Object.entries(terms).filter(([, part]) => part > 0).sort(([, a], [, b]) => b - a)
     .map(([name, part]) => `${name} ${formatBytes(part)}`);

@@ -26,6 +26,7 @@ const places: readonly Place[] = [
   { path: "src/ffi/", layer: 1 },
   { path: "wasm/", layer: 1 },
   { path: "src/config/", layer: 1 },
+  { path: "src/locks/", layer: 2 },
   { path: "src/device/", layer: 2 },
   { path: "src/accelerate/", layer: 2, never: foreign },
   { path: "src/autograd/", layer: 3, never: foreign },

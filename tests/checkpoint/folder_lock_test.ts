@@ -12,7 +12,7 @@ import { ALONE } from "../../src/checkpoint/format/ranks.ts";
 import { mergeCheckpoint } from "../../src/checkpoint/offline/merge.ts";
 import { reshardCheckpoint } from "../../src/checkpoint/offline/reshard.ts";
 import { findCheckpoint } from "../../src/checkpoint/sharded/find.ts";
-import { LOCK_FILE, lockFolder } from "../../src/comm/control/folder_lock.ts";
+import { LOCK_FILE, lockFolder } from "../../src/locks/folder_lock.ts";
 import { programOf, type RankProcess, startRank } from "../support/rank_process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

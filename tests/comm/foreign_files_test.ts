@@ -49,7 +49,7 @@ test("joinShm() uses no lock file of another user, and says whose it is", { skip
 
 test("joinShm() starts beside files of another user, and leaves them", { skip }, async () => {
   using place = directory();
-  const files = ["lock-0", "lock-7", "seg-x"].map((name) => place.fileOf("theirs", name));
+  const files = ["lock-0", "lock-7", "shared-x"].map((name) => place.fileOf("theirs", name));
   for (const file of files) {
     writeFileSync(file, "theirs");
     chownSync(file, 12_345, 12_345);

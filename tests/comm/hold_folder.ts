@@ -1,6 +1,6 @@
 /** Takes a folder, says so, and keeps it until it is told `end`, or killed. Arguments: the folder; `file` for no lock of the kernel. @module */
 import process from "node:process";
-import { lockFolder } from "../../src/comm/control/folder_lock.ts";
+import { lockFolder } from "../../src/locks/folder_lock.ts";
 
 const [folder = "", kind] = process.argv.slice(2);
 try {

@@ -97,7 +97,7 @@ test("a rank beyond the timeout fails the others, who say where it is", TIMEOUT,
 
 for (const mapping of ["auto", "copy"] as const) {
   for (const what of ["large window", "closed window", "closed group", "large group"] as const) {
-    // Without mapped pages a window is no segment, so there is nothing of others to be opened.
+    // Without mapped pages a window is no shared file, so there is nothing of others to be opened.
     if (mapping === "copy" && what === "closed window") continue;
     test(`a ${what} that one rank cannot have leaves nothing on any (${mapping})`, TIMEOUT, async () => {
       using place = directory();
@@ -214,7 +214,7 @@ test("too little shared memory names bytes asked, free, and the container's opti
   assert.deepEqual(place.files(), []);
 });
 
-test("no room for the world's own segment is told to all at once", TIMEOUT, async () => {
+test("no room for the world's own file is told to all at once", TIMEOUT, async () => {
   using place = directory();
   // A rank that does not see the note of rank 0 waits until the timeout, and then gives another error.
   const planes = { directory: place.path, joinTimeoutSeconds: 30 };

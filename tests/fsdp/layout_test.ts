@@ -18,7 +18,7 @@ function block(hidden: number, intermediate: number, kv: number): number[] {
 /** Checks all that must hold of a plan whatever the sizes. */
 function check(plan: SegmentPlan, sizes: readonly number[], world: number, width: number): void {
   const aligned = 256 / width;
-  assert.equal(plan.world, world);
+  assert.equal(plan.numShards, world);
   assert.equal(plan.shardLength % aligned, 0);
   let end = 0;
   for (const [i, numel] of sizes.entries()) {

@@ -287,7 +287,7 @@ describe("fullyShard()", () => {
         (sum, { bytes }) => sum + bytes,
         0,
       );
-    const unit = stack.sharded.unit.segments.reduce((sum, { plan }) => sum + plan.shardLength * plan.world * 4, 0);
+    const unit = stack.sharded.unit.segments.reduce((sum, { plan }) => sum + plan.shardLength * plan.numShards * 4, 0);
     let [gathered, whole] = [0, 0];
     calls.push = (...items: Call[]): number => {
       gathered = Math.max(gathered, bytesOf(" gathered parameters"));

@@ -206,7 +206,7 @@ describe("sharding a model that has values", () => {
     assert.deepEqual(gradients(model.parameters()), gradients(twin.parameters()));
 
     sharded.dispose();
-    assert.ok([...model.parameters()].every(({ storage, buffer }) => storage.kind === "plain" && !buffer.attached));
+    assert.ok([...model.parameters()].every(({ storage, buffer }) => storage.kind === "plain" && !buffer.hasMemory));
     for (const layer of model.layers) fullyShard(layer, { mesh: rank.group });
     fullyShard(model, { mesh: rank.group });
     initializeParameters(model, 5);

@@ -89,7 +89,7 @@ export function isTokenizerFile(name: string): boolean {
  * @param name the path relative to the model's folder
  * @returns the reason; empty for files that a save writes itself and for hidden files; undefined for a companion
  */
-export function leftOutByName(name: string): string | undefined {
+export function reasonLeftOut(name: string): string | undefined {
   const parts = name.split("/");
   const base = parts.at(-1) ?? name;
   if (parts.some((part) => part.startsWith(".")) || OWN.test(name)) return "";
@@ -113,11 +113,11 @@ export function companionNames(names: readonly string[]): readonly string[] {
   for (const name of sound) {
     const top = topOf(name);
     if (top === undefined) continue;
-    const isKept = leftOutByName(name) === undefined;
+    const isKept = reasonLeftOut(name) === undefined;
     counts.set(top, isKept ? (counts.get(top) ?? 0) + 1 : Infinity);
   }
   const isIn = (top: string | undefined): boolean => top === undefined || (counts.get(top) ?? 0) <= MAX_FOLDER_FILES;
-  return sound.filter((name) => leftOutByName(name) === undefined && isIn(topOf(name)));
+  return sound.filter((name) => reasonLeftOut(name) === undefined && isIn(topOf(name)));
 }
 
 /** Lists the companions of a folder. Contents are read when they are first asked for, and kept. */
@@ -241,7 +241,7 @@ function listOf(folder: string, prefix: string, depth: number): Listing {
   const leave = (name: string, why: string): void => void (why !== "" && leftOut.push({ name, why }));
   for (const entry of listDirectory(`${folder}/${prefix}`)) {
     const name = prefix + entry;
-    const why = leftOutByName(name);
+    const why = reasonLeftOut(name);
     const kind = pathKind(`${folder}/${name}`);
     if (kind === "directory") {
       const refused = why ?? (TRAINING_FOLDER.test(entry) ? "training state" : undefined);

@@ -27,7 +27,7 @@ export function writtenFile(bytes: Uint8Array): WrittenFile {
   return { byteLength: bytes.byteLength, crc32: checksums.finish() };
 }
 
-/** True if there are as many checksums as a file of that length has. */
+/** True if the record has one checksum for each piece of a file of its length. */
 export function hasAllChecksums({ byteLength, crc32 }: WrittenFile): boolean {
   return crc32.length === Math.ceil(byteLength / PIECE_BYTES) * DIGITS;
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import { at } from "../../at.ts";
-import { lockFolder } from "../../comm/control/folder_lock.ts";
+import { lockFolder } from "../../locks/folder_lock.ts";
 import { InternalError } from "../../errors.ts";
 import { absolutePath, listDirectory, removeQuietly } from "../../runtime/files.ts";
 import { numelOf } from "../../shape.ts";

@@ -8,7 +8,7 @@
  * @module
  */
 import { requireKnownKeys } from "../../config/known_keys.ts";
-import { lockFolder } from "../../comm/control/folder_lock.ts";
+import { lockFolder } from "../../locks/folder_lock.ts";
 import { type DType, float32 } from "../../dtype.ts";
 import { CheckpointError } from "../../errors.ts";
 import {

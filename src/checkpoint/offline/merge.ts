@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { lockFolder } from "../../comm/control/folder_lock.ts";
+import { lockFolder } from "../../locks/folder_lock.ts";
 import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { CheckpointError, InternalError } from "../../errors.ts";
 import { replaceFile } from "../../runtime/files.ts";

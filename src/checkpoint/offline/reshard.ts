@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { lockFolder } from "../../comm/control/folder_lock.ts";
+import { lockFolder } from "../../locks/folder_lock.ts";
 import { float32 } from "../../dtype.ts";
 import { ArgumentError, CheckpointError } from "../../errors.ts";
 import {

@@ -10,7 +10,7 @@
  */
 import { requireKnownKeys } from "../../config/known_keys.ts";
 import { at } from "../../at.ts";
-import { type FolderLock, lockFolderNow } from "../../comm/control/folder_lock.ts";
+import { type FolderLock, lockFolderNow } from "../../locks/folder_lock.ts";
 import type { ProcessGroup } from "../../comm/process_group.ts";
 import { ArgumentError } from "../../errors.ts";
 import { removeQuietly } from "../../runtime/files.ts";

@@ -9,7 +9,7 @@
  * @module
  */
 import { at } from "../../at.ts";
-import { lockFolderIfFree } from "../../comm/control/folder_lock.ts";
+import { lockFolderIfFree } from "../../locks/folder_lock.ts";
 import { CheckpointError, FileError } from "../../errors.ts";
 import { type JsonObject, parseJsonObject } from "../../json.ts";
 import { fileByteLength, pathKind, readBytes } from "../../runtime/files.ts";

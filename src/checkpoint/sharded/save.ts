@@ -8,7 +8,7 @@
  * @module
  */
 import { requireKnownKeys } from "../../config/known_keys.ts";
-import { lockFolder } from "../../comm/control/folder_lock.ts";
+import { lockFolder } from "../../locks/folder_lock.ts";
 import { float32 } from "../../dtype.ts";
 import { removeQuietly } from "../../runtime/files.ts";
 import { numelOf } from "../../shape.ts";

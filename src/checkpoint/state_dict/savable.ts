@@ -79,7 +79,7 @@ export function requireSavable(model: SavableModel, { size }: Pick<Ranks, "size"
     }
   }
   for (const [name, { persistent, buffer }] of model.namedBuffers()) {
-    if (persistent && !buffer.attached) {
+    if (persistent && !buffer.hasMemory) {
       throw new ArgumentError(`Cannot save '${name}': it has no values; initialize or load it first`);
     }
   }

@@ -151,7 +151,7 @@ export function openModelForWriting(model: NamedParts, missing: readonly string[
     if (!kept.has(name) || storage.hasValues()) continue;
     throw new ArgumentError(`'${name}' is missing and has no values to keep: give it, or initialize the model first`);
   }
-  const fresh = [...model.namedBuffers()].map(([, buffer]) => buffer).filter(({ buffer }) => !buffer.attached);
+  const fresh = [...model.namedBuffers()].map(([, buffer]) => buffer).filter(({ buffer }) => !buffer.hasMemory);
   let isComplete = false;
   using opened = new DisposableStack();
   opened.defer(() => {

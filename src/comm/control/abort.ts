@@ -14,7 +14,7 @@ const TEXT = 8;
 const TEXT_WORDS = 1024;
 export const ABORT_WORDS: number = TEXT + TEXT_WORDS;
 
-/** Longest time that readers wait for the text of a rank that has set the area, and may be off its core. */
+/** Longest time that a reader waits for the text. The rank that set the area may lose its core before it has written the text. */
 const TEXT_MS = 2000;
 
 // Values of ABSENCE; DEAD + r says that rank r is dead.
@@ -22,7 +22,10 @@ const NO_ABSENCE = 0;
 const ALL_LIVE = 1;
 const DEAD = 2;
 
-/** The cause of an abort that a missing rank caused without setting it: that rank is dead, late, or makes another call. */
+/**
+ * The cause of an abort by a rank that was missing in a call: that rank is dead, late, or makes another call. A rank that waited for
+ * it has set the area.
+ */
 export interface Absence {
   /** World rank that is dead; undefined if all live. */
   readonly dead: number | undefined;
@@ -54,7 +57,7 @@ export class AbortArea {
     Atomics.store(this.#words, LENGTH, bytes.length + 1);
   }
 
-  /** The absence that this rank has yet to report, with the call in which it waits; undefined once it was returned. */
+  /** The absence, which this rank reports with the call in which it waits. Returned once, then undefined. */
   unreportedAbsence(): Absence | undefined {
     const absence = this.cause === undefined ? NO_ABSENCE : Atomics.load(this.#words, ABSENCE);
     if (this.#reported || absence === NO_ABSENCE) return undefined;

@@ -3,8 +3,8 @@
  * Ranks compare numbers; the texts only serve messages.
  *
  * Note [Rolling hash]:
- * - Each entry holds a hash over all calls of its rank up to that call. So two ranks agree on all calls so far if the hashes
- *   of the newest call that both have made are equal; no rank waits to compare.
+ * - Each entry holds a hash over all calls of its rank, from the first to this call. So two ranks have made the same calls if they
+ *   have the same hash for the newest call that both have made. No rank waits to compare.
  * - The first call that differs is the first with different hashes, if both ranks still keep the entries there.
  * - The newest {@link NUM_RECENT} hashes lie beside the newest number, so one cache line is mostly enough.
  *
@@ -35,7 +35,7 @@ const UNIT_LENGTH = 8;
 const UNIT = 9;
 const ENTRY_WORDS = 32;
 const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
-/** The entry behind the kept calls: for a rank's last message to or from one other rank, as messages have no number in the group. */
+/** The entry behind the kept calls, for a rank's last point-to-point message: messages have no number in the group. */
 export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
 export const CALL_LOG_HEAD_WORDS: number = ENTRIES;
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;

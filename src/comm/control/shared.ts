@@ -50,7 +50,7 @@ const LEFT = 2;
 const PROBE_MS = 250;
 const SLEEP_MS = 50;
 
-/** The most frequent cause of different calls. */
+/** Remedy for the most frequent cause of different calls. */
 const REMEDY = "whatever one rank calls, every rank must call it: take it out of any 'if' on the rank";
 
 /** The state of one rank that all its groups share. */
@@ -77,7 +77,7 @@ interface Wait {
   readonly ready: () => boolean;
   readonly stage: string;
   readonly awaited: number | readonly number[];
-  /** True if a rank may have left without failing this wait. */
+  /** True if this wait may succeed although the rank has left. */
   readonly mayHaveLeft: (peer: number) => boolean;
 }
 

@@ -1,5 +1,5 @@
 /**
- * The control plane between processes of one host, over segments of shared memory. Blocks are native mappings, ranks sleep
+ * The control plane between processes of one host, over shared files. Blocks are native mappings, ranks sleep
  * by futex, and a rank whose lock file is free is dead. Linux; needs FFI to the C library.
  *
  * @module
@@ -11,7 +11,7 @@ import type { Place } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import type { BlockMemory } from "./block_memory.ts";
 import type { RunFiles } from "./run_files.ts";
-import { shareInSegments, shareSegment } from "./segments.ts";
+import { shareFile, shareInFiles } from "./shared_files.ts";
 import { BLOCK_BYTES, SharedControlPlane, type World } from "./shared.ts";
 
 /**
@@ -43,7 +43,7 @@ export class ShmControlPlane extends SharedControlPlane {
   constructor(files: RunFiles, place: Place, memory: BlockMemory, world: World, timeoutSeconds?: number) {
     super(place, memory, world, timeoutSeconds);
     this.files = files;
-    this.share = shareInSegments(files);
+    this.share = shareInFiles(files);
   }
 
   split(ranks: readonly number[], name: string): ShmControlPlane {
@@ -52,7 +52,7 @@ export class ShmControlPlane extends SharedControlPlane {
     const byteLength = ranks.length * BLOCK_BYTES;
     const request = { byteLength, owner: `group '${name}'`, leader: at(ranks, 0, "member") };
     const open = (_: number, address: NativeAddress): BlockMemory => nativeBlocks(posix, address, ranks.length);
-    const { value: memory } = shareSegment(this, this.files, request, open);
+    const { value: memory } = shareFile(this, this.files, request, open);
     return new ShmControlPlane(this.files, this.placeIn(ranks, name), memory, this.world, this.timeoutSeconds);
   }
 }

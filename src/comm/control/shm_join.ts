@@ -19,7 +19,7 @@ import { checkRank } from "../checks.ts";
 import { type ControlOptions, placeInWorld } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
 import { RunFiles } from "./run_files.ts";
-import { reserve } from "./segments.ts";
+import { reserve } from "./shared_files.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
 import { nativeBlocks, ShmControlPlane } from "./shm.ts";
 
@@ -42,7 +42,7 @@ export interface ShmJoinOptions extends ControlOptions {
   readonly worldSize: number;
   /** Text that is the same for all ranks of a run and different for other runs, e.g. `127.0.0.1:29500`. */
   readonly run: string;
-  /** Directory of the segments. @default /dev/shm */
+  /** Directory of the shared files. @default /dev/shm */
   readonly directory?: string | undefined;
   /** Seconds to wait for a rank that has not started; default 60. */
   readonly joinTimeoutSeconds?: number | undefined;

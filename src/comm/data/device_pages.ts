@@ -1,5 +1,5 @@
 /**
- * Shared pages in a rank's device memory: a segment is mapped over pages of that memory, so kernels work on it in place. A
+ * Shared pages in a rank's device memory: a shared file is mapped over pages of that memory, so kernels work on it in place. A
  * test proves on each device that this works.
  *
  * @module
@@ -39,7 +39,7 @@ export class DevicePages {
   }
 
   /**
-   * Allocates device memory and maps whole pages of a segment over it, from byte `begin`.
+   * Allocates device memory and maps whole pages of a shared file over it, from byte `begin`.
    *
    * @param block owner and kind of the memory
    * @param kept receives what restores private pages and frees the memory
@@ -60,10 +60,10 @@ export class DevicePages {
   }
 
   /**
-   * Proves that a segment mapped over device memory and mapped natively is one memory, and that private pages can be restored.
+   * Proves that a shared file mapped over device memory and mapped natively is one memory, and that private pages can be restored.
    *
-   * @param view the segment, mapped natively
-   * @param index a 32-bit word of the segment that no other rank uses
+   * @param view the shared file, mapped natively
+   * @param index a 32-bit word of the shared file that no other rank uses
    * @returns the reason why mapping fails; empty if it works
    */
   selfTest(descriptor: number, view: ArrayBuffer, index: number): string {

@@ -1,6 +1,6 @@
 /**
- * The data plane between processes of one host. Shards lie in shared segments, where peers read them; all other data goes
- * through a staging segment. Both are mapped into each rank's device memory, so kernels work on them in place.
+ * The data plane between processes of one host. Shards lie in shared files, where peers read them; all other data goes
+ * through a staging file. Both are mapped into each rank's device memory, so kernels work on them in place.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import type { Device } from "../../device/device.ts";
 import { openPosix, type Posix } from "../../ffi/posix.ts";
 import { requireSharedMemory } from "../../runtime/processes.ts";
 import type { RunFiles } from "../control/run_files.ts";
-import { shareSegment } from "../control/segments.ts";
+import { shareFile } from "../control/shared_files.ts";
 import type { ShmControlPlane } from "../control/shm.ts";
 import { joinShm, type ShmJoinOptions } from "../control/shm_join.ts";
 import type { ControlPlane } from "../control_plane.ts";
@@ -22,7 +22,7 @@ import { copiedStaging, mappedStaging, Scratch } from "./staging.ts";
 
 /** Options of a process that joins its host's ranks and shares memory with them. */
 export interface ShmOptions extends ShmJoinOptions, StagingOptions {
-  /** `copy` copies between segments and device memory, as happens where segments cannot be mapped there; default `auto`. */
+  /** `copy` copies between shared files and device memory, as happens where shared files cannot be mapped there; default `auto`. */
   readonly mapping?: "auto" | "copy" | undefined;
 }
 
@@ -32,11 +32,11 @@ interface Shared {
   readonly pages: DevicePages;
   readonly slotBytes: number;
   readonly options: ShmOptions;
-  /** Reason why segments are not mapped over this rank's device memory: empty if they are, `undefined` before the test. */
+  /** Reason why shared files are not mapped over this rank's device memory: empty if they are, `undefined` before the test. */
   readonly obstacle: string | undefined;
 }
 
-/** Makes the staging segment of a group and maps it. Collective over the group. */
+/** Makes the staging file of a group and maps it. Collective over the group. */
 function openData(control: ControlPlane, shared: Shared): DataPlane {
   const { files, pages, slotBytes, options } = shared;
   const { rank, size } = control;
@@ -46,7 +46,7 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
   const slotsBytes = pages.roundUp(size * slotBytes);
   const layout = divideSlot(slotBytes, size, options);
   const request = { byteLength: headBytes + slotsBytes, owner: `the staging of ${size} ranks`, leader: 0 };
-  const { value, kept, notes } = shareSegment(control, files, request, (descriptor, address, stack) => {
+  const { value, kept, notes } = shareFile(control, files, request, (descriptor, address, stack) => {
     const view = posix.provider.viewOf(address, headBytes + slotsBytes);
     const words = Array.from({ length: size }, (_, r) => new Int32Array(view, r * headWords * 4, headWords));
     const obstacle = shared.obstacle ?? pages.selfTest(descriptor, view, rank * headWords + SPARE);
@@ -66,7 +66,7 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
   return new StagedDataPlane({
     ...{ kind: "shm", control, device, words, staging, layout, resources: kept },
     stagingBytes: size > 1 && obstacle === "" ? slotsBytes : 0,
-    // Shards lie in segments of their own if every rank can map them.
+    // Shards lie in shared files of their own if every rank can map them.
     openMapped: size > 1 && notes.every((note) => note === "") ? openMapped : undefined,
     split: (part) => openData(part, { ...shared, obstacle }),
   });
@@ -75,7 +75,7 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
 /**
  * Joins the other ranks of this host.
  *
- * @param device the segments are mapped into its memory
+ * @param device the shared files are mapped into its memory
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
  * @throws {OutOfMemoryError} if shared memory is too small
  * @throws {UnsupportedError} where processes cannot share memory: anywhere but on Linux

@@ -1,7 +1,7 @@
 /**
- * A window in one segment: this rank's part is mapped into its device memory, and all parts are mapped natively. Peers read
+ * A window in one shared file: this rank's part is mapped into its device memory, and all parts are mapped natively. Peers read
  * a part in place, so epochs order writes and gathers; see Note [Order by epochs] in `data_plane.ts`. The epochs lie at the
- * begin of the segment, so windows share nothing with each other.
+ * begin of the shared file, so windows share nothing with each other.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { devicePtr, PAST_CACHES_BYTES } from "../../device/device.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { Counters } from "../control/counters.ts";
 import type { RunFiles } from "../control/run_files.ts";
-import { reserve, shareSegment } from "../control/segments.ts";
+import { reserve, shareFile } from "../control/shared_files.ts";
 import { FINISHED, type Window, type Work } from "../data_plane.ts";
 import type { DevicePages } from "./device_pages.ts";
 
@@ -40,7 +40,7 @@ export function openShmWindow(
     mappedBytes += pages.roundUp(bytes);
   }
   const request = { byteLength: headBytes, mappedBytes, owner: `window '${unit}'`, leader: 0 };
-  const { value: { address, pointer }, kept } = shareSegment(control, files, request, (descriptor, address, stack) => {
+  const { value: { address, pointer }, kept } = shareFile(control, files, request, (descriptor, address, stack) => {
     const begin = at(begins, rank, "part of rank");
     const ownBytes = pages.roundUp(at(byteLengths, rank, "part of rank"));
     // Each rank reserves its own part, so that the part's pages are near it.

@@ -96,7 +96,7 @@ class StagedMemory implements PlaneMemory {
   }
 }
 
-/** The memory of ranks that map shared segments. */
+/** The memory of ranks that map shared files. */
 export const openMappedMemory: OpenPlaneMemory = (ranks, device, options) =>
   new StagedMemory(ranks, { device, slotBytes: slotBytesOf("shm", ranks.size, options), maps: true, options });
 

@@ -5,7 +5,7 @@
  */
 import { CheckpointError } from "../../errors.ts";
 import { MAX_MERGES, Merges } from "./bpe_merges.ts";
-import { type Model, PieceCache, readVocab, unknownError } from "./model.ts";
+import { type Model, PieceCache, readVocab, unknownPieceError } from "./model.ts";
 import type { JsonPart } from "./part.ts";
 import { utf8 } from "./unicode.ts";
 
@@ -102,7 +102,7 @@ class BpeModel implements Model {
       waiting ??= this.vocab.get(this.#unknown);
       if (waiting === undefined) {
         const why = `its unk_token ${JSON.stringify(this.#unknown)} is not in its vocabulary`;
-        throw unknownError(this.#file, symbol, why);
+        throw unknownPieceError(this.#file, symbol, why);
       }
     }
     if (waiting !== undefined) ids.push(waiting);

@@ -36,7 +36,7 @@ export function readVocab(part: JsonPart): ReadonlyMap<string, number> {
 }
 
 /** Says that text has no id. */
-export function unknownError(file: string, piece: string, why: string): ArgumentError {
+export function unknownPieceError(file: string, piece: string, why: string): ArgumentError {
   return new ArgumentError(`${file} has no id for ${JSON.stringify(piece.slice(0, 40))}, as ${why}`);
 }
 

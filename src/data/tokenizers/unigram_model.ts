@@ -4,7 +4,7 @@
  * @module
  */
 import { byteToken } from "./bpe_model.ts";
-import { type Model, PieceCache, unknownError } from "./model.ts";
+import { type Model, PieceCache, unknownPieceError } from "./model.ts";
 import type { JsonPart } from "./part.ts";
 import { utf8 } from "./unicode.ts";
 
@@ -86,7 +86,7 @@ class UnigramModel implements Model {
         return;
       }
     }
-    if (this.#unknown === undefined) throw unknownError(this.#file, text, "its model has no unk_id");
+    if (this.#unknown === undefined) throw unknownPieceError(this.#file, text, "its model has no unk_id");
     out.push(this.#unknown);
   }
 
@@ -116,7 +116,7 @@ class UnigramModel implements Model {
       }
       if (!hasCharacter) {
         if (this.#unknown === undefined) {
-          throw unknownError(this.#file, piece.slice(start, start + width), "its model has no unk_id");
+          throw unknownPieceError(this.#file, piece.slice(start, start + width), "its model has no unk_id");
         }
         offer(start, start + width, this.#unknownScore + score, 1);
       }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type Model, PieceCache, readVocab, unknownError } from "./model.ts";
+import { type Model, PieceCache, readVocab, unknownPieceError } from "./model.ts";
 import type { JsonPart } from "./part.ts";
 
 /**
@@ -72,5 +72,5 @@ function longestBeginnings(
 }
 
 function noUnknown(file: string, piece: string, unknown: string): Error {
-  return unknownError(file, piece, `its unk_token ${JSON.stringify(unknown)} is not in its vocabulary`);
+  return unknownPieceError(file, piece, `its unk_token ${JSON.stringify(unknown)} is not in its vocabulary`);
 }

@@ -74,7 +74,7 @@ export const TRAINING_KERNELS = {
   },
   /**
    * AdamW (decoupled decay) of a flat shard of `n` elements, with states of `numStates` elements, by a table of records; see
-   * `optim/records.ts`. Each active record's step is counted up, and gives the bias corrections. If the gate is set, nothing
+   * `optim/records.ts`. Each active record's step is counted up, and gives the bias corrections. If the gate is closed, nothing
    * changes.
    */
   adamw: {
@@ -118,7 +118,7 @@ export const TRAINING_KERNELS = {
   },
   /**
    * `dst[i] += w (src[i] - dst[i])`, with `w` = `weight`, times `factor` if there is one; from the nearer end as PyTorch's `lerp`. If
-   * the gate is set, nothing changes.
+   * the gate is closed, nothing changes.
    */
   lerp: {
     flops: [3, "n"],
@@ -141,7 +141,7 @@ export const TRAINING_KERNELS = {
   },
   /**
    * Codes of elements, divided by the largest magnitude of their blocks: each the number of the nearest of the map's values, which
-   * ascend. If the gate is set, nothing changes.
+   * ascend. If the gate is closed, nothing changes.
    */
   quantizeBlocks: {
     flops: [9, "n"],

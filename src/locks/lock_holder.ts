@@ -5,9 +5,9 @@
  * @module
  */
 import * as z from "zod";
-import type { Posix } from "../../ffi/posix.ts";
-import { readTextSync } from "../../runtime/files.ts";
-import { hostName as nameOfHost, processId, runtime } from "../../runtime/processes.ts";
+import type { Posix } from "../ffi/posix.ts";
+import { readTextSync } from "../runtime/files.ts";
+import { hostName as nameOfHost, processId, runtime } from "../runtime/processes.ts";
 
 /** The process that holds a folder. */
 export interface Holder {
@@ -38,7 +38,7 @@ const holderSchema: z.ZodType<Holder> = z.object({
 });
 
 /** This process as a holder. */
-export function ownHolder(lock: Holder["lock"], posix: Posix | undefined): Holder {
+export function thisProcessAsHolder(lock: Holder["lock"], posix: Posix | undefined): Holder {
   return {
     pid: processId(),
     started: startOf("self", posix),

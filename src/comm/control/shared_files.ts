@@ -1,6 +1,6 @@
 /**
- * Segments: files of shared memory that the ranks of a group map. A segment has a name only until all ranks have opened it,
- * so a later crash leaves no file behind.
+ * Files of shared memory that the ranks of a group map. A shared file has a name only until all ranks have opened it, so a later
+ * crash leaves no file behind.
  *
  * @module
  */
@@ -13,15 +13,15 @@ import type { ShareParts } from "../rank_parts.ts";
 import { acquire, type Acquired, attempt, exchangeOutcomes } from "../together.ts";
 import type { RunFiles } from "./run_files.ts";
 
-/** Size and purpose of a segment. */
-export interface SegmentRequest {
+/** Size and purpose of a shared file. */
+export interface SharedFileRequest {
   /** Bytes reserved when it is made. */
   readonly byteLength: number;
   /** Bytes that every rank maps. @default byteLength */
   readonly mappedBytes?: number;
   /** Purpose, for messages. */
   readonly owner: string;
-  /** The rank that makes the segment. */
+  /** The rank that makes the shared file. */
   readonly leader: number;
 }
 
@@ -54,16 +54,16 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
 }
 
 /**
- * Makes a segment and maps it on every rank. Collective over `control`, which may have several leaders: each rank gets its
- * own leader's segment. If any rank fails, no rank keeps anything.
+ * Makes a shared file and maps it on every rank. Collective over `control`, which may have several leaders: each rank gets its
+ * own leader's shared file. If any rank fails, no rank keeps anything.
  *
- * @param use uses the mapped segment on this rank, and puts what undoes it on the stack
+ * @param use uses the mapped shared file on this rank, and puts what undoes it on the stack
  * @param noteOf the text that each rank gives the others when it has succeeded
  */
-export function shareSegment<T>(
+export function shareFile<T>(
   control: ControlPlane,
   files: RunFiles,
-  { byteLength, mappedBytes = byteLength, owner, leader }: SegmentRequest,
+  { byteLength, mappedBytes = byteLength, owner, leader }: SharedFileRequest,
   use: (descriptor: number, address: NativeAddress, kept: DisposableStack) => T,
   noteOf?: (value: T) => string,
 ): Acquired<T> {
@@ -71,7 +71,7 @@ export function shareSegment<T>(
   using made = new DisposableStack();
   const create = (): string => {
     if (control.rank !== leader) return "";
-    const path = files.path(`seg-${crypto.randomUUID()}`);
+    const path = files.path(`shared-${crypto.randomUUID()}`);
     const descriptor = posix.createFile(path);
     made.defer(() => void posix.unlink(path));
     made.defer(() => posix.close(descriptor));
@@ -79,10 +79,10 @@ export function shareSegment<T>(
     return path;
   };
   const { notes: paths } = exchangeOutcomes(control, attempt(create), (path) => path);
-  const path = at(paths, leader, "segment of rank");
+  const path = at(paths, leader, "shared file of rank");
   return acquire(control, (kept) => {
     const descriptor = posix.openFile(path, "readWrite");
-    if (descriptor === undefined) throw control.failure(`segment ${path} is gone`);
+    if (descriptor === undefined) throw control.failure(`shared file ${path} is gone`);
     made.defer(() => posix.close(descriptor));
     const address = posix.mapShared(descriptor, mappedBytes);
     kept.defer(() => posix.unmap(address, mappedBytes));
@@ -90,11 +90,11 @@ export function shareSegment<T>(
   }, noteOf);
 }
 
-/** Makes shared parts for the ranks of this host, in segments. */
-export function shareInSegments(files: RunFiles): ShareParts {
+/** Makes shared parts for the ranks of this host, in shared files. */
+export function shareInFiles(files: RunFiles): ShareParts {
   return (control, byteLength, owner) => {
     const request = { byteLength: control.size * byteLength, owner, leader: 0 };
-    const { value, kept } = shareSegment(
+    const { value, kept } = shareFile(
       control,
       files,
       request,

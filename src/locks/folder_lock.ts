@@ -12,11 +12,11 @@
  *
  * @module
  */
-import { FileError } from "../../errors.ts";
-import type { Posix } from "../../ffi/posix.ts";
-import { openPosix } from "../../ffi/posix.ts";
-import { blockFor } from "../../runtime/clock.ts";
-import { type LockableFile, openLockable } from "../../runtime/deno_lock.ts";
+import { FileError } from "../errors.ts";
+import type { Posix } from "../ffi/posix.ts";
+import { openPosix } from "../ffi/posix.ts";
+import { blockFor } from "../runtime/clock.ts";
+import { type LockableFile, openLockable } from "../runtime/deno_lock.ts";
 import {
   makeDirectory,
   pathKind,
@@ -25,11 +25,18 @@ import {
   removePath,
   renamePath,
   resolveLinks,
-} from "../../runtime/files.ts";
-import { createFile, every, inodeOf, modifiedAt, openDescribed, overwriteFile } from "../../runtime/lock_files.ts";
-import { isPermitted } from "../../runtime/permissions.ts";
-import { platform, runtime } from "../../runtime/processes.ts";
-import { describeHolder, type Holder, isOfThisHost, livesHere, ownHolder, parseHolder } from "./lock_holder.ts";
+} from "../runtime/files.ts";
+import { createFile, every, inodeOf, modifiedAt, openDescribed, overwriteFile } from "../runtime/lock_files.ts";
+import { isPermitted } from "../runtime/permissions.ts";
+import { platform, runtime } from "../runtime/processes.ts";
+import {
+  describeHolder,
+  type Holder,
+  isOfThisHost,
+  livesHere,
+  parseHolder,
+  thisProcessAsHolder,
+} from "./lock_holder.ts";
 
 export const LOCK_FILE = ".fullyshard.lock";
 
@@ -172,7 +179,7 @@ function takeByKernel(path: string, folder: string, options: LockOptions): OpenL
     if (!isLocked) throw refusal(folder, before ?? namedSoon(path), options);
     if (inodeOf(path) !== file.inode) return "again";
     if (before !== undefined) refuseLiving(path, folder, before, options);
-    const holder = ownHolder("kernel", posix);
+    const holder = thisProcessAsHolder("kernel", posix);
     write(path, holder);
     isTaken = true;
     return { holder, close: () => file.close() };
@@ -204,7 +211,7 @@ function refuseLiving(path: string, folder: string, before: Holder, options: Loc
 
 /** Makes the file that is the lock; undefined if the caller should try again. */
 function takeByFile(path: string, folder: string, options: LockOptions): OpenLockFile | undefined {
-  const holder = ownHolder("file", posix);
+  const holder = thisProcessAsHolder("file", posix);
   if (makeLockFile(path, folder, textOf(holder))) return { holder, close: () => {} };
   const before = readHolder(path);
   const lives = before === undefined ? undefined : livesHere(before, posix);
