@@ -46,7 +46,7 @@ export function asQuantized(dtype: DType): QuantizedDType | undefined {
   return QUANTIZED.find((one) => one === dtype);
 }
 
-/** Bytes of so many elements, the first of which begins a block where the dtype has blocks. */
+/** Bytes of `numel` elements. The first element begins a block, where the dtype has blocks. */
 export function bytesOf(dtype: DType, elements: number): number {
   const blocks = asQuantized(dtype);
   if (blocks === undefined) return elements * dtype.byteLength;

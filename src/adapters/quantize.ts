@@ -13,7 +13,7 @@ import { int8, nf4, nf4Nested, type QuantizedDType } from "../quantized.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { loraOf } from "./lora.ts";
 
-/** What frozen linear layers are quantized to. One of the first two is true. */
+/** Quantization of frozen linear layers. One of the first two is true. */
 export interface QuantizationOptions {
   /** To 4 bits: NF4, in blocks of 64 elements. @default false */
   readonly loadIn4bit?: boolean;

@@ -24,7 +24,7 @@ export interface TargetOptions {
   readonly excludeModules?: readonly string[] | string | undefined;
   /** Modules that are trained and saved in full: ends of names. @default none */
   readonly modulesToSave?: readonly string[] | undefined;
-  /** The layers of which modules are chosen, by number; with a list of names only. @default all */
+  /** Numbers of the layers whose modules are chosen; with a list of names only. @default all */
   readonly layersToTransform?: readonly number[] | number | undefined;
   /** Names of the lists of layers that `layersToTransform` counts, e.g. `layers`. @default any list */
   readonly layersPattern?: readonly string[] | string | undefined;
@@ -162,7 +162,7 @@ function unsupported(name: string, module: Module, model: Module): UnsupportedEr
  * Parameters of modules that are trained in full, by their names.
  *
  * @throws {ArgumentError} if a name chooses none, with the nearest
- * @throws {UnsupportedError} if one of them is tied: a copy would be untied, and the parameter itself is another module's too
+ * @throws {UnsupportedError} if one of them is tied: a copy would be untied, and the parameter belongs to a second module
  */
 export function savedModulesOf(model: Module, modulesToSave: readonly string[] = []): readonly string[] {
   const modules = [...model.namedModules()].filter(([name]) => name !== "");

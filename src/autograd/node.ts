@@ -17,7 +17,7 @@ export interface GradientSink {
   readonly dtype: DType | undefined;
   /** A tensor that the first contribution may be written to directly, or undefined. The caller owns the handle. */
   place(): Tensor | undefined;
-  /** Takes one contribution of this backward pass: the tensor of {@link place}, or another tensor. */
+  /** Takes one contribution of this backward: the tensor of {@link place}, or a tensor elsewhere. */
   contribute(grad: Tensor): void;
   /** Called when all contributions of this pass so far are in: adds them to the gradient of earlier passes. */
   finish(): void;

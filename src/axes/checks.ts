@@ -1,6 +1,6 @@
 /**
  * Checks that what a plan cuts of a module goes together. A cut that would silently compute something else is refused by name: heads
- * that do not divide, norms and dropout over parts, layers that belong together of which some are left out.
+ * that do not divide, norms and dropout over parts, and plans that name only some of the layers that belong together.
  *
  * @module
  */
@@ -136,7 +136,7 @@ function requireTogether(name: string, expected: Together, parts: CutModule["par
   }
 }
 
-/** Refuses experts of which some weights are left out, and gates that would be parted from their ups. */
+/** Refuses a plan that leaves out some weights of the experts, or that parts gate projections from their up projections. */
 function requireExperts({ name, module, style, parts }: CutModule, size: number): void {
   if (!(module instanceof Experts)) return;
   const { gateUpProj, downProj, options: { activation, intermediateSize } } = module;

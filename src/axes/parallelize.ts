@@ -88,7 +88,7 @@ export function parallelizeModule(module: Module, axis: DeviceMesh, plan: Parall
   };
 }
 
-/** What a plan names, by the modules that hold it. */
+/** Targets of a plan, by the modules that hold them. */
 function cutModules(root: Module, plan: ParallelizePlan): readonly CutModule[] {
   const modules = new Map(root.namedModules());
   const names = new Map<string, CutTarget>([...modules, ...root.namedParameters()]);

@@ -26,7 +26,7 @@ import { Parameter } from "../tensor/parameter.ts";
  * - `embedding_rowwise`: a part of the ids of a table;
  * - `replicated_with_grad_allreduce`: a norm that each rank applies to its own heads, whose gradients are added;
  * - `mla_kv_a_proj`: the projection to latent rows, whose turned part all heads share;
- * - `moe_tp_experts`: experts of which each rank has a part, added up.
+ * - `moe_tp_experts`: each rank computes a part of every expert, and the outputs are added up.
  */
 export const STYLES = [
   "colwise",
@@ -45,7 +45,7 @@ export type Style = typeof STYLES[number];
 /** Older names of styles in plans of transformers. */
 const ALIASES = { colwise_rep: "colwise_gather_output", rowwise_rep: "rowwise_split_input" } as const;
 
-/** Names of styles that plans may have: those of {@link STYLES}, and older ones. */
+/** Names of styles that plans may have: {@link STYLES}, and older names. */
 export const STYLE_NAMES: readonly StyleName[] = [...STYLES, "colwise_rep", "rowwise_rep"];
 /** A name of a style in a plan. */
 export type StyleName = Style | "colwise_rep" | "rowwise_rep";

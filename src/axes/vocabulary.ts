@@ -23,7 +23,7 @@ import { gather } from "./slices.ts";
 
 /** Ids, counted from this rank's first row, and where they are its own. */
 interface OwnIds {
-  /** int32, in the rank's rows; the nearest one where an id is another rank's. */
+  /** Row numbers in the rank's part, int32. An id of another rank's row has the nearest row of this part. */
   readonly rows: Tensor;
   /** uint8: 1 where the row is this rank's. */
   readonly isOwn: Tensor;
@@ -42,7 +42,7 @@ function ownIds(ids: Tensor, vocab: number, { rank, size }: ProcessGroup): OwnId
   return { rows, isOwn: dense.ge(begin).logicalAnd(dense.lt(begin + length)) };
 }
 
-/** The rows of ids in a table of which each rank has a part, on all ranks. */
+/** Looks up the rows of ids in a table whose rows are cut over ranks; every rank gets all rows. */
 export function lookUp({ weight, paddingIdx }: Embedding, ids: Tensor, attrs: RegionAttrs): Tensor {
   const [vocab = 0] = weight.globalShape;
   const { begin, length } = chunkRange(vocab, attrs.group.rank, attrs.group.size);
@@ -60,7 +60,7 @@ interface VocabularyLossAttrs extends RegionAttrs {
   readonly softcap: number | undefined;
 }
 
-/** `log Σ exp(logits) − logits[label]` over the scores of all ranks, of which each has some columns; and `softmax − onehot` of these. */
+/** Losses `log Σ exp(logits) − logits[label]` and their gradients `softmax − onehot`, with the columns of the logits cut over ranks. */
 const rowLosses: RowLosses<VocabularyLossAttrs> = (call, [losses, labels], firstRow, rows, logits, dlogits) =>
   noGrad(() => {
     using _chunk = scope();

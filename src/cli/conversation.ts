@@ -16,7 +16,7 @@ export interface Speaker {
   readonly model: CausalLm;
   readonly tokenizer: Tokenizer;
   readonly templates: ChatTemplates;
-  /** What the model is told before all else. @default nothing */
+  /** The system prompt. @default none */
   readonly system?: string | undefined;
 }
 

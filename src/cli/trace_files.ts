@@ -139,7 +139,7 @@ function openTrace(file: string): OpenedTrace {
 export interface TraceSpan {
   /** The event that began the span. */
   readonly event: TraceEvent;
-  /** When the span began, in microseconds. */
+  /** Begin of the span, in microseconds. */
   readonly begin: number;
   readonly end: number;
   /** The spans around this one on its track, the outermost first. */
@@ -163,7 +163,7 @@ export function* spansOf(trace: Pick<RankTrace, "file">): Generator<TraceSpan> {
   }
 }
 
-/** When a rank came to an exchange of all ranks, and when it left. */
+/** Times at which a rank came to an exchange of all ranks, and left it. */
 type Meeting = Pick<TraceSpan, "begin" | "end">;
 
 /** See Note [One clock]. */

@@ -111,7 +111,7 @@ export function summarize(trace: RankTrace): RankSummary {
   };
 }
 
-/** Adds a call of a kernel, of which a part counts for a step. */
+/** Adds the part of a kernel's call that counts for a step. */
 function addCall(
   kernels: Map<string, MutableKernel>,
   kernel: string,

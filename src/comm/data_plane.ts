@@ -41,7 +41,7 @@ export interface ElementRange {
   readonly length: number;
 }
 
-/** Memory of which each rank writes its own part, and gathers the parts of all ranks. */
+/** Memory in parts, one for each rank: a rank writes its own part, and gathers the parts of all. */
 export interface Window {
   /** This rank's part, in device memory; written only between {@link beginWrite} and {@link endWrite}. */
   readonly pointer: DevicePtr;
@@ -55,7 +55,7 @@ export interface Window {
   dispose(): void;
 }
 
-/** Arguments of a reduce-scatter: a sum over ranks of a flat array, of which each rank keeps one slice. */
+/** Arguments of a reduce-scatter: a flat array is summed over ranks, and each rank keeps one slice of the sum. */
 export interface ReduceScatterArgs {
   /** The flat array in device memory, with the slices of all ranks. */
   readonly src: DevicePtr;

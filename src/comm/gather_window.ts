@@ -29,7 +29,7 @@ export function announcedMemory(
   };
 }
 
-/** Memory of which each rank writes its own part, and gathers the parts of all ranks. Made by `ProcessGroup.openWindow`. */
+/** Memory in parts, one for each rank: a rank writes its own part, and gathers the parts of all. Made by `ProcessGroup.openWindow`. */
 export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
 
 /**

@@ -66,7 +66,7 @@ export class ProcessGroup {
    * @internal
    */
   readonly dryBackend: DataPlane["dryBackend"];
-  /** The axis of a larger mesh of which this is the group; `undefined` for a plain group. */
+  /** The axis of a larger mesh whose group this is; `undefined` for a plain group. */
   readonly mesh: MeshAxis | undefined;
   readonly #control: ControlPlane;
   readonly #data: DataPlane;
@@ -286,7 +286,7 @@ export class ProcessGroup {
   }
 
   /**
-   * Opens memory of which each rank writes its own part, and gathers the parts of all ranks. Contents are zeros, and may be
+   * Opens memory in parts, one for each rank: a rank writes its own part, and gathers the parts of all. Contents are zeros, and may be
    * gathered at once.
    *
    * @param byteLengths bytes of each rank's part, the same list on every rank
@@ -313,7 +313,7 @@ export class ProcessGroup {
    * Makes a group of some of the ranks. Collective over all ranks of this group: each passes the list that it belongs to.
    *
    * @param ranks ranks of this group, ascending, with this rank among them
-   * @param mesh the mesh of which the group is an axis
+   * @param mesh the mesh that has the group as an axis
    */
   split(ranks: readonly number[], name: string, mesh?: MeshAxis): ProcessGroup {
     checkParts(ranks, this.rank, this.size, name);

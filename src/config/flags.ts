@@ -176,7 +176,10 @@ function listBefore(
   return flags.get(token.name)?.takes === "many" ? { flag: token.rawName, value: token.value } : undefined;
 }
 
-/** A pattern without quotes reaches the program as the files that it matches, of which the first is the flag's value. */
+/**
+ * The shell replaces a pattern without quotes by the files that it matches: the first becomes the flag's value, the others follow as
+ * arguments.
+ */
 function expandedPattern(
   { flag, value }: { readonly flag: string; readonly value: string },
   more: number,

@@ -24,7 +24,7 @@ const GRAIN_MS = 2000;
 export interface Stamp {
   /** Hexadecimal; differs where a file may have other contents. */
   readonly print: string;
-  /** When the last of them was changed, in milliseconds since the epoch. */
+  /** Time of the last change to one of them, in milliseconds since the epoch. */
   readonly changedMs: number;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Mixtures: several sources of samples, of which each gives a fixed part. Which samples follow each other is computed from a
+ * Mixtures: several sources of samples, each with a fixed part. The order of samples is computed from a
  * place, so any rank finds its own, and a resume goes on from a number.
  *
  * Invariant: each block of the global order has exactly the whole numbers of samples that the weights say, in an order of its own;

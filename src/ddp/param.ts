@@ -1,5 +1,5 @@
 /**
- * One replicated parameter: its full values stay in their memory, with a copy if they are computed with in another dtype; its
+ * One replicated parameter: its full values stay in their memory, with a copy in the compute dtype where that is another; its
  * gradient lies in a bucket.
  *
  * @module

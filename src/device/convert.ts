@@ -18,7 +18,7 @@ export interface Conversion {
   readonly src: DevicePtr;
 }
 
-/** How many blocks there are, and of what. */
+/** Number and kind of blocks. */
 export interface BlockArguments {
   readonly format: Quantization;
   readonly blocks: number;

@@ -77,7 +77,7 @@ export interface Device {
   readonly scalars: DeviceScalars;
   /** Its streams. Kernels, copies, allocations and frees are enqueued on the current one. */
   readonly streams: Streams;
-  /** What it has that other devices lack. */
+  /** Its traits: kernels that it lacks, host access, graphs. */
   readonly traits: DeviceTraits;
   /** Host memory for offloaded tensors. */
   readonly offload: OffloadPool;

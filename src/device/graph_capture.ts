@@ -29,7 +29,7 @@ class CapturedWork implements LaunchWork {
   }
 }
 
-/** Captures of one device, of which there is one at a time. */
+/** Captures of one device, one at a time. */
 export class GraphCapture implements HostWork {
   readonly #afterGraph: (end: () => void) => void;
   #current: { readonly what: string; readonly work: CapturedWork } | undefined;

@@ -2,7 +2,7 @@
  * The memory of a graph: parts of one block, allocated while work is captured, whose addresses stay the same in each launch.
  *
  * Note [Memory of a graph]: a graph allocates nothing itself, because nodes that do would keep NCCL from sharing addresses
- * between cards, and would allow only one copy of the graph. If a stream reuses a part that another stream has freed, it must
+ * between cards, and would allow only one copy of the graph. If a stream reuses a part that a second stream has freed, it must
  * wait for an event of that free, made here. Such a wait may delay work that could use other memory, so a stream takes
  * 1. parts that it has freed itself;
  * 2. then parts that another stream freed before this stream's last allocation of at least that size: two buffers alternate, as

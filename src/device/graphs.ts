@@ -34,7 +34,7 @@ export interface DeviceGraph extends Disposable {
   [Symbol.dispose](): void;
 }
 
-/** What the host may do beside work that it enqueues, as that may be captured. */
+/** Host work beside the device work that it enqueues, which may be under capture. */
 export interface HostWork {
   /** True while work is captured: nothing is done then, and no value may be read. */
   readonly isCapturing: boolean;

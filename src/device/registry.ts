@@ -13,7 +13,7 @@ import type { Device } from "./device.ts";
 import type { DryModel } from "./dry/device.ts";
 
 /**
- * Options of {@link openDevice}. Those of the CPU's computation count there only, except `threads`, which a card's offload uses
+ * Options of {@link openDevice}. Options of the CPU's computation count there only, except `threads`, which a card's offload uses
  * too.
  */
 export interface DeviceOptions extends CpuDeviceOptions {

@@ -21,7 +21,7 @@ export interface NonTemporalCopies {
   copyOut(dst: Uint8Array, src: DevicePtr): void;
 }
 
-/** What a device has besides memory, kernels and streams. */
+/** Traits of a device besides memory, kernels and streams. */
 export interface DeviceTraits {
   /** Backend that joins several ranks with such a device, unless another is named. */
   readonly backend: "shm" | "nccl";
@@ -48,7 +48,7 @@ export interface DeviceTraits {
    * other memory, if pinning fails, or where copies go through host bytes.
    */
   readonly copyPinned: (to: MemoryPlace, from: MemoryPlace, byteLength: number) => boolean;
-  /** What the host may do beside work that is being captured. */
+  /** Host work that is allowed while device work is being captured. */
   readonly hostWork: HostWork;
   /** Captures work as graphs; undefined where the device has none. */
   readonly graphs: DeviceGraphs | undefined;

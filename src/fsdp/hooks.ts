@@ -27,7 +27,7 @@ import type { FsdpUnit } from "./unit.ts";
 /**
  * Attaches `unit` to its modules.
  *
- * @param unitsBelow gives all units of the modules' trees, of which this unit is the first
+ * @param unitsBelow gives all units of the modules' trees, this unit first
  * @returns detaches the unit
  */
 export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[]): HookHandle {

@@ -73,7 +73,7 @@ export class ReductionInputs {
 
 /** The units of one root. */
 export class FsdpRoot implements PassMember {
-  /** All units of the root's tree, of which the root's is the first. */
+  /** All units of the root's tree, the root first. */
   readonly units: readonly FsdpUnit[];
   readonly #uses: UnitUse[] = [];
 

@@ -329,7 +329,7 @@ export class FsdpUnit implements GradientReducer {
     if (this.reshardAfterBackward) this.reshard();
   }
 
-  /** Called at the end of a backward. Reduces the gradients that are not reduced yet, also those of earlier backwards. */
+  /** Called at the end of a backward. Reduces all gradients that are not reduced yet, also from earlier backwards. */
   reduceRest(): void {
     if (this.#inBackward || this.segments.some(({ gradients }) => gradients.isAccumulating)) this.#reduceGradients();
     this.#inBackward = false;

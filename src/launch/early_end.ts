@@ -21,7 +21,7 @@ export function standInScript(): string {
 
 export type RankEnd = Pick<RankFailure, "rank" | "exitCode" | "detail" | "lastLines" | "record">;
 
-/** Ranks that end in order do so within about this time, and no rank needs to be told. */
+/** Ranks that end in order do so within about this time, and no rank needs a message. */
 const ORDERLY_MS = 300;
 /** Longest text, which must fit in a few kilobytes of the ranks' memory. */
 const LONGEST = 3000;
@@ -63,7 +63,7 @@ export class StandIn implements Disposable {
   }
 
   /**
-   * Called when all ranks of this host have ended, while ranks of other hosts may wait. Resolves when they were told, or soon
+   * Called when all ranks of this host have ended, while ranks of other hosts may wait. Resolves when they know it, or soon
    * after.
    */
   async finish(): Promise<void> {

@@ -132,7 +132,7 @@ class Supervisor {
       clearTimeout(this.#timer);
       clearTimeout(this.#patience);
       this.#watchdog.stdin?.end("done\n");
-      // If a rank reports its own failure after it was told to stop, the report counts.
+      // If a rank reports its own failure after the request to stop, the report counts.
       const stopped = this.#stopped.filter((rank) => !this.#records.has(rank));
       const failures = orderFailures(
         this.#failures.filter(({ rank }) => !stopped.includes(rank)).map((failure) => this.#withRecord(failure)),

@@ -87,11 +87,11 @@ export interface DecoderParts {
   readonly balance?: RouterBalance | undefined;
   /** True if the head has a bias. @default false */
   readonly headBias?: boolean;
-  /** How tensor parallelism cuts the blocks. @default it does not cut the family yet */
+  /** Cuts of the blocks under tensor parallelism. @default the family cannot be cut yet */
   readonly tensorPlan?: FamilyTensorPlan;
   /** Divisor of the scores. @default 1 */
   readonly logitsScaling?: number;
-  /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
+  /** Bound c of the scores: a score becomes c tanh(score / c). @default none */
   readonly logitsSoftcap?: number | undefined;
   /** FieldNames in others' files. @default the names written here */
   readonly otherFiles?: Omit<OtherFiles, "bodyPrefix">;

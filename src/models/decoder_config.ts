@@ -164,7 +164,7 @@ export const REFUSED_KEYS: Readonly<Record<string, unknown>> = {
   quantization_config: undefined,
 };
 
-/** What to do about some of them. */
+/** Treatments of some of them. */
 const REMEDIES: Readonly<Record<string, string>> = {
   quantization_config:
     "take the model's folder whose weights are not quantized; 'loadIn4bit' and 'loadIn8bit' quantize them as " +
@@ -205,7 +205,7 @@ export function requireBuildable(hfConfig: Readonly<Record<string, unknown>>): v
       const value = hfConfig[key];
       return typeof value === "number" && Number.isSafeInteger(value) ? [[key, value] as const] : [];
     });
-    return found[0] ?? ["", 1]; // of which the family's schema says that it is missing
+    return found[0] ?? ["", 1]; // the family's schema reports the missing key
   };
   const require = (key: string, most: number, of: string, count: number, bytes: number): void => {
     if (count <= most) return;

@@ -1,5 +1,5 @@
 /**
- * The GLM families with latent attention: the keys of their `config.json` beside those of all latent attentions, and their
+ * The GLM families with latent attention: the keys of their `config.json` that other latent attentions lack, and their
  * blocks.
  *
  * @module

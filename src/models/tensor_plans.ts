@@ -29,8 +29,8 @@ interface AttentionNames {
 }
 
 /**
- * An attention of which each rank computes some heads. Where attention drops out, all heads are computed on all ranks, by parts of the
- * weights: masks are those of one rank so.
+ * An attention whose heads are cut over ranks. Where attention drops out, all heads are computed on all ranks, by parts of the
+ * weights: so masks are the same as on one rank.
  */
 export function attentionPlan(
   { attentionDropout = 0 }: { readonly attentionDropout?: number },

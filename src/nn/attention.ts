@@ -75,7 +75,7 @@ export interface SelfAttentionOptions {
   readonly attentionDropout?: number;
   /** Factor on q·k. @default 1 / √headDim */
   readonly scale?: number;
-  /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
+  /** Bound c of the scores: a score becomes c tanh(score / c). @default none */
   readonly softcap?: number | undefined;
   /** FieldNames of the fields. */
   readonly names?: FieldNames;

@@ -1,5 +1,5 @@
 /**
- * Experts: gated feed-forward layers side by side, of which each token is given to some.
+ * Experts: gated feed-forward layers side by side. A router gives each token to some of them.
  *
  * @module
  */

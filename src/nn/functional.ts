@@ -206,7 +206,7 @@ export function rope(
 
 /**
  * Each channel's sum of its own and its `width - 1` earlier values by its weights: x [batch, seq, channels], weight
- * [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d`. With `documentStarts`, int32 [batch, seq], which gives for each
+ * [channels, 1, width] as in PyTorch's depthwise `Conv1d`. With `documentStarts`, int32 [batch, seq], which gives for each
  * token the place in its sequence of its document's first one, values of earlier documents count as zeros.
  */
 export function causalConv(x: Tensor, weight: Tensor, documentStarts?: Tensor): Tensor {
@@ -316,7 +316,7 @@ export function linearCrossEntropy(
   return applyOne(linearCrossEntropyOp, inputs, { ignoreIndex, softcap, ...termsOf("linearCrossEntropy", options) });
 }
 
-/** What a head says of each token by itself. Made by {@link tokenScores}. */
+/** Scores of single tokens. Made by {@link tokenScores}. */
 export interface TokenScores {
   /** Cross-entropy of each token, in nats: float32 [..], 0 where the label counts for nothing. */
   readonly losses: Tensor;

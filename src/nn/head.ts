@@ -38,7 +38,7 @@ export interface HeadOptions {
   readonly bias?: boolean;
   /** Divisor of the scores. @default 1 */
   readonly logitsScaling?: number;
-  /** Bound c of the scores, each of which becomes c tanh(score / c). @default none */
+  /** Bound c of the scores: a score becomes c tanh(score / c). @default none */
   readonly softcap?: number | undefined;
 }
 
@@ -77,7 +77,7 @@ export class LanguageModelHead extends Module<
     this.#softcap = options.softcap;
   }
 
-  /** Bound c of scores, each of which becomes c tanh(score / c), if there is one. */
+  /** Bound c of the scores: a score becomes c tanh(score / c). Undefined: no bound. */
   get softcap(): number | undefined {
     return this.#softcap;
   }

@@ -30,7 +30,7 @@ const UNSEEN = -3.4028234663852886e38;
 /** Sizes and options of an indexer. */
 export interface IndexerOptions {
   readonly numHeads: number;
-  /** Elements of a head, of which the first are turned. */
+  /** Elements of a head. Rotary embedding turns the first ones. */
   readonly headDim: number;
   /** Keys that a query sees. */
   readonly topK: number;

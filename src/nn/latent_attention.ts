@@ -50,7 +50,7 @@ export interface LatentAttentionOptions {
   /** Factor on q·k. */
   readonly scale: number;
   readonly rotary: RotaryTables;
-  /** True if rotary embedding pairs neighbours, instead of elements of the first half with those of the second. */
+  /** True if rotary embedding pairs elements 2i and 2i + 1, instead of i and i + half the width. */
   readonly interleaved: boolean;
   /** Selects the keys that each query attends to. @default every query attends to all keys up to its own position */
   readonly keySelection?: KeySelection;

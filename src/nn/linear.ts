@@ -48,7 +48,7 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   readonly bias: Parameter | undefined;
   /** The layout of the weight in memory. */
   readonly layout: WeightLayout;
-  /** Parts of equal width in the outputs, each of which is cut by itself. */
+  /** Number of parts of equal width in the outputs. A cut over ranks cuts each part by itself. */
   readonly packs: number | "unequal";
   #ends: LinearEnds = {};
 

@@ -1,5 +1,5 @@
 /**
- * Modules that several families of models share, each of which names their parts in its own way.
+ * Modules that several families of models share, under different names of their parts.
  *
  * @module
  */

@@ -26,7 +26,7 @@ export interface AttentionAttrs {
   readonly causal: boolean;
   /** Factor on q·k; usually 1 / √headDim. */
   readonly scale: number;
-  /** Bound c of scores, each of which becomes c tanh(score / c). @default none */
+  /** Bound c of the scores: a score becomes c tanh(score / c). @default none */
   readonly softcap?: number | undefined;
   /** Number of keys that a query of a causal attention sees, up to its own. @default all */
   readonly window?: number | undefined;

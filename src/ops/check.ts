@@ -32,7 +32,7 @@ export function requireList(op: string, value: unknown, expected: string): void 
 }
 
 /**
- * Checks that a dtype is among those of some names.
+ * Checks that a dtype's name is in a list.
  *
  * @throws {DTypeError} if it is not
  */

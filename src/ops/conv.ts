@@ -22,7 +22,7 @@ function common(x: Tensor, w: Tensor, starts: Tensor | undefined) {
 }
 
 /**
- * x [batch, seq, channels], weight [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d`, optional beginnings of
+ * x [batch, seq, channels], weight [channels, 1, width] as in PyTorch's depthwise `Conv1d`, optional beginnings of
  * documents int32 [batch, seq] → the same shape: each channel's sum of its own and its `width - 1` earlier values by its weights.
  */
 export const causalConvOp: ComputeOp<undefined> = {

@@ -58,7 +58,7 @@ function arraysOf(inputs: readonly Tensor[], starts: Tensor | undefined) {
 
 /**
  * q and k [batch, seq, keyHeads * keyDim], v [batch, seq, valueHeads * valueDim], g float32 and beta [batch, seq, valueHeads], optional
- * beginnings of documents int32 [batch, seq], at each of which the state becomes zeros → the shape of v.
+ * beginnings of documents int32 [batch, seq], where the state becomes zeros → the shape of v.
  */
 export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
   name: "gatedDeltaRule",

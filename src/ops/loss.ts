@@ -32,7 +32,7 @@ export interface CrossEntropyAttrs {
 
 /** An option of the fused form. */
 interface BoundedLogits {
-  /** Bound c of logits, each of which becomes c tanh(logit / c). @default none */
+  /** Bound c of the logits: a logit becomes c tanh(logit / c). @default none */
   readonly softcap?: number | undefined;
 }
 
@@ -174,7 +174,7 @@ function scaledDlogits<A>(call: ForwardCall<A>, dlogits: Tensor, dtype: DType): 
   return inDtype(call, dlogits, dtype);
 }
 
-/** What the losses of `hidden @ weightᵀ + bias` are computed by. */
+/** Inputs and options of the losses of `hidden @ weightᵀ + bias`. */
 interface LinearLoss<A> {
   /** The op's name. */
   readonly name: string;

@@ -13,7 +13,7 @@ import type { ComputeOp } from "./op.ts";
 export interface RopeOptions {
   /** First rotated element. @default 0 */
   readonly start?: number;
-  /** Pairs neighbours, instead of elements of the first half with those of the second. @default false */
+  /** Pairs elements 2i and 2i + 1, instead of i and i + half the width. @default false */
   readonly interleaved?: boolean;
 }
 

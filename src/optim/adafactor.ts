@@ -42,7 +42,7 @@ export type AdafactorOptions = Partial<AdafactorSettings>;
 const [ROW, COLUMN, VARIANCE] = ["row_var", "col_var", "variance"];
 const ACCUMULATOR_BYTES = CONSTANTS.ACCUMULATOR_WORDS * int64.byteLength;
 
-/** One rule for matrices, the last two dims of a parameter, and another one for vectors. */
+/** The rules of matrices, which are the last two dims of a parameter, and of vectors. */
 function ruleOf(states: UpdateRule<AdafactorSettings>["states"]): UpdateRule<AdafactorSettings> {
   return {
     states,

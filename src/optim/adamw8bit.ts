@@ -3,9 +3,9 @@
  * a code for each element, and the largest magnitude of each block of 256 elements of a parameter. Parameters of fewer than 4096 elements
  * have float32 states.
  *
- * Note [Blocks between ranks]: a cut between ranks may divide a block. A rank keeps the largest magnitude of each block of which it has
- * elements, and the ranks take the largest over all of them: so the codes are those of one rank. The magnitude belongs to the rank on
- * which the block begins: this rank saves and loads it, and the first update after a load gives it to the others.
+ * Note [Blocks between ranks]: a cut between ranks may divide a block. Each rank with elements of a block keeps the
+ * block's largest magnitude, which is the maximum over these ranks: so codes have the same bits as on one rank. The rank on which the
+ * block begins saves and loads the magnitude, and sends it to the other ranks in the first update after a load.
  *
  * @module
  */
@@ -29,7 +29,7 @@ const BLOCK = 256;
 /** Least number of elements of a parameter whose states are in 8 bits. */
 const LEAST_NUMEL = 4096;
 
-/** This rank's elements of a parameter, and its blocks, of which the first may have begun on another rank. */
+/** This rank's elements of a parameter, and their blocks. The first block may begin on an earlier rank. */
 interface Range {
   readonly begin: number;
   readonly numel: number;
@@ -167,7 +167,7 @@ class BlockBorders {
   readonly #parameters: readonly Parameter[];
   /** Number of divided blocks, on any rank. */
   #count = 0;
-  /** Divided blocks of which this rank has elements: number among all, member, and place among the member's blocks. */
+  /** Divided blocks with elements on this rank: number among all, member, and place among the member's blocks. */
   readonly #own: { readonly slot: number; readonly index: number; readonly local: number }[] = [];
 
   constructor(parameters: readonly Parameter[]) {
@@ -188,7 +188,7 @@ class BlockBorders {
     }
   }
 
-  /** Gives each rank the largest magnitude, over all ranks, of the divided blocks of which it has elements. */
+  /** Takes the maximum over all ranks of each divided block's largest magnitude. */
   exchange(
     { kernels }: Pick<UpdateCall<AdamWSettings>["device"], "kernels">,
     largest: (index: number) => DevicePtr,

@@ -9,7 +9,7 @@ import type { OptimizerSettings, ParamGroupOptions } from "./groups.ts";
 import { Optimizer } from "./optimizer.ts";
 import type { UpdateRule } from "./rule.ts";
 
-/** Settings of Lion; the defaults are those of the paper. */
+/** Settings of Lion. Defaults as in the paper. */
 export interface LionSettings extends OptimizerSettings {
   /** 1e-4 */
   learningRate: number;

@@ -64,7 +64,7 @@ export function orthogonalize(
   if (x !== matrix) copy(matrix, x, numel);
 }
 
-/** Divides a bfloat16 matrix by its norm, of which `eps` is the least. */
+/** Divides a bfloat16 matrix by its norm, or by `eps` if that is larger. */
 function divideByNorm(device: Device, matrix: DevicePtr, numel: number, eps: number): void {
   const { kernels } = device;
   using opened = new DisposableStack();

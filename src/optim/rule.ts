@@ -26,11 +26,11 @@ export interface StateSpec {
   /**
    * The elements that this rank keeps.
    *
-   * @param parameters all parameters of the block, of which `parameter` is one
+   * @param parameters all parameters of the block, `parameter` included
    * @default an element for each element that the rank keeps of the parameter
    */
   readonly layout?: (parameter: Parameter, parameters: readonly Parameter[]) => ShardLayout;
-  /** Elements in memory before those of the layout. @default 0 */
+  /** Elements in memory before the layout's. @default 0 */
   readonly before?: (parameter: Parameter) => number;
 }
 
@@ -65,6 +65,6 @@ export interface UpdateRule<S extends OptimizerSettings> {
 export interface RuleChoice<S extends OptimizerSettings> {
   /** The rule that updates a parameter. */
   ruleOf(parameter: Parameter, group: ParamGroup<S>): UpdateRule<S>;
-  /** States of the parameters of a group besides those of the rule. */
+  /** Further states of a group's parameters, besides the rule's. */
   statesBeside(group: ParamGroup<S>): readonly StateSpec[];
 }

@@ -15,7 +15,7 @@ import { normReducerOf } from "./norm.ts";
 /**
  * Cuts parameters over an axis: each rank of it keeps one part, and the parameter has that part's shape from then on. Collective over
  * the axis, with equal rules on all ranks. Cut first, then shard over other axes of the mesh, and initialize or load last: values are
- * those of the global tensor, on any axes.
+ * the global tensor's, on any axes.
  *
  * @param axis an axis of a mesh
  * @param rules which dim of each parameter is cut

@@ -133,7 +133,7 @@ export function foreignLauncher(source: EnvSource): EnclosingLauncher | undefine
   return { name, said: said.slice(0, 2).join(", "), size: count(value(size)), localSize: count(value(localSize)) };
 }
 
-/** True if srun set a launcher's variables: their numbers equal those of SLURM's task. */
+/** True if srun set a launcher's variables: their numbers equal SLURM's for the task. */
 function isOfSlurm({ rank, size }: ForeignLauncher, value: (name: EnvName) => string | undefined): boolean {
   const space = value("PMIX_NAMESPACE");
   if (rank === "PMIX_RANK" && space !== undefined && !space.startsWith("slurm")) return false;

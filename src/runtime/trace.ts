@@ -11,7 +11,7 @@
 import { originOfElapsed } from "./clock.ts";
 import { makeDirectory, openWritable, removeQuietly, renamePath, type WritableFile } from "./files.ts";
 
-/** Tracks of a rank, each a sequence of events: the host's, and those of a device's streams. */
+/** Tracks of a rank, each a sequence of events: a track of the host, and a track of each stream. */
 export const TRACKS = ["host", "compute", "gather", "reduce"] as const;
 /** Name of a track. */
 export type Track = typeof TRACKS[number];

@@ -69,7 +69,7 @@ async function* unpackedFrame(
     }
   };
   const unpack = createZstdDecompress({ chunkSize: OUTPUT_BYTES });
-  // What goes wrong with the source ends the reading below with the same error.
+  // An error of the source ends the reading below with the same error.
   pipeline(Readable.from(parts()), unpack, () => undefined);
   try {
     for await (const piece of unpack) if (piece instanceof Uint8Array) yield piece;

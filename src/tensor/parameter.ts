@@ -87,7 +87,7 @@ export class Parameter extends Tensor {
     this.requiresGrad = this.#requiresGrad;
   }
 
-  /** The cuts of the global tensor into parts, of which this rank has one; empty where each rank has the full tensor. */
+  /** The cuts of the global tensor into parts, one part for each rank; empty where every rank has the full tensor. */
   get placements(): readonly Placement[] {
     return this.#placements;
   }

@@ -88,7 +88,7 @@ class Mlflow implements Tracker {
   #runId: string | undefined;
   /** The delivery under way. */
   #delivery: Promise<void> | undefined;
-  /** When the server may be asked again, as of `performance.now()`. */
+  /** Earliest time of the next request, by `performance.now()`. */
   #notBefore = 0;
   #isOver = false;
 

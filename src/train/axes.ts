@@ -34,7 +34,7 @@ export interface SamplePart {
 }
 
 /**
- * The axes of a run: the given axes, of which one may have the length -1 for all remaining ranks. If none of them carries data, an axis
+ * The axes of a run: the given axes. One axis may have the length -1, for all remaining ranks. If none of them carries data, an axis
  * `shard` of one rank comes first.
  *
  * @throws {ArgumentError} if nothing is known of an axis, with the nearest name, or the others leave no whole number

@@ -61,7 +61,7 @@ export const axesSection: Section<AxesConfig> = section(
 /** Axes that are refused beyond 1 rank. */
 const LATER = [["cpSize", "context"], ["epSize", "expert"], ["ppSize", "pipeline"]] as const;
 
-/** What else decides about the axes. */
+/** Further settings that decide about the axes. */
 interface Beside {
   readonly strategy: "fsdp" | "ddp";
   readonly mesh: string;

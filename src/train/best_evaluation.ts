@@ -21,7 +21,7 @@ export interface BestState {
   readonly evaluations_without_gain: number;
 }
 
-/** What follows from an evaluation. */
+/** Consequences of an evaluation: the model is the best so far, or the run stops. */
 export interface Verdict {
   readonly isBest: boolean;
   /** True if the training is to end. */
@@ -53,7 +53,7 @@ export class BestEvaluation {
     return this.#state;
   }
 
-  /** Goes on from a checkpoint's state. One of another figure is forgotten. */
+  /** Goes on from a checkpoint's state. Ignores a state whose figure (loss, accuracy, …) is another. */
   restore(state: BestState): void {
     if (state.metric === this.metric) this.#state = state;
   }

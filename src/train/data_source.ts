@@ -83,7 +83,7 @@ function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, n
   return first.text;
 }
 
-/** Refuses less text than one sample of a stream, of which the last token is only predicted. */
+/** Refuses less text than one sample of a stream: its tokens, and one more that is only predicted. */
 function requireSample(
   tokens: TokenStream | SampleStream,
   source: DataPreparation,

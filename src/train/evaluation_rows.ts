@@ -1,7 +1,7 @@
 /**
  * Micro-batches cut so that a token's loss has the same bits whatever rows are beside its own.
  *
- * Note [Rows of an evaluation] Kernels compute each row of a product by itself, but those of the CPU sum products of at most 3 rows in
+ * Note [Rows of an evaluation] Kernels compute each row of a product by itself, but the CPU's kernels sum products of at most 3 rows in
  * another order (`wasm/src/matmul.rs`, `is_skinny`). So a micro-batch of fewer than 4 tokens is padded. How many rows an expert gets
  * depends on all tokens of a micro-batch, so models with experts are given one row at a time, without its padding.
  *

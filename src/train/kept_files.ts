@@ -1,5 +1,5 @@
 /**
- * Small files for a run's checkpoints and its model: those of the folder that it started from, and the tokenizer that it trained
+ * Small files for a run's checkpoints and its model: from the folder that it started from, and the tokenizer that it trained
  * with. They are read before training, since the folder may be removed meanwhile, or be a checkpoint that newer ones replace.
  *
  * @module

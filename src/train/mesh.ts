@@ -13,7 +13,7 @@ import type { Run } from "./run.ts";
 type RanksOfRun = Pick<Run, "group" | "localWorldSize">;
 
 /**
- * The axes of a run over which a model is sharded or copied: those of its data, where sizes of axes are given, else the mesh of
+ * The axes of a run over which a model is sharded or copied: its data axes, where sizes of axes are given, else the mesh of
  * the configuration.
  *
  * @throws {ConfigError} as {@link meshOf}
@@ -23,7 +23,7 @@ export function dataMeshOf(run: RanksOfRun & Pick<Run, "mesh">, config: StepConf
   return run.mesh.axes.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
 }
 
-/** How many ranks share each of how many copies of a model, and how many compute with parts of the same weights. */
+/** Three sizes: copies of the model, ranks that share a copy, and ranks that compute with parts of the same weights. */
 export interface RankLayout {
   readonly replicas: number;
   readonly shards: number;

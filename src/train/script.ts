@@ -27,7 +27,7 @@ import { shown } from "../words.ts";
 export interface TrainingScript {
   /** First line of the help text. @default `train.ts [flags]` */
   readonly usage?: string;
-  /** Flags, without program and script. @default those of this process */
+  /** Flags, without program and script. @default this process's */
   readonly argv?: readonly string[];
   /** The model trained from scratch, as a Hugging Face config. Without it `--model` is needed. */
   readonly hfConfig?: Readonly<Record<string, unknown>>;
@@ -43,7 +43,7 @@ export interface TrainingScript {
   readonly fsdpConfig?: string | Readonly<Record<string, unknown>>;
   /** Called on every rank after each step, and awaited. */
   readonly onStep?: TrainerOptions["onStep"];
-  /** Told of steps, evaluations and saves, on every rank, and awaited. */
+  /** Called at steps, evaluations and saves, on every rank, and awaited. */
   readonly callbacks?: TrainerOptions["callbacks"];
 }
 

@@ -2,7 +2,7 @@
  * Prediction of a step's time from stated speeds of computation and communication, and from the calls and operations of a dry
  * run.
  *
- * Note [Overlap] Computation is one queue, communication another, and each does one thing at a time, as on a device with streams:
+ * Note [Overlap] There are two queues, of computation and of communication. Each does one thing at a time, as a device's streams do:
  * - a unit is gathered while the unit before it computes, and not earlier, as no memory is free for it;
  * - a unit's gradients are reduced after its backward, while other units compute;
  * - sums that the step reads (loss, gradient norm) and messages stop computation until they are done.

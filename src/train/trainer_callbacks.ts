@@ -1,5 +1,5 @@
 /**
- * What a program of one's own is told while a run trains.
+ * Callbacks of a program: steps, evaluations and saves of a run.
  *
  * @module
  */
@@ -26,7 +26,7 @@ export interface TrainerCallback {
   readonly onStep?: ((metrics: StepMetrics, context: StepContext) => CallbackWish) | undefined;
   /** After each evaluation, with its figures: `eval_loss`, `eval_NAME_loss` and so on; the same on every rank. */
   readonly onEvaluate?: ((figures: EvalMetrics, step: number, context: StepContext) => CallbackWish) | undefined;
-  /** When a checkpoint is complete on all ranks; of a save in the background, that is after a later step. */
+  /** Called when a checkpoint is complete on all ranks. A save in the background completes after a later step. */
   readonly onSave?: ((saved: SavedStep, context: StepContext) => void | Promise<void>) | undefined;
 }
 

@@ -21,7 +21,7 @@ export interface TrainerOptions {
    * `"stop"` on any rank, all ranks save a checkpoint and stop after this step, as after a signal.
    */
   readonly onStep?: TrainerCallback["onStep"];
-  /** Told of steps, evaluations and saves, after `onStep`. @default none */
+  /** Called at steps, evaluations and saves, after `onStep`. @default none */
   readonly callbacks?: readonly TrainerCallback[] | undefined;
 }
 

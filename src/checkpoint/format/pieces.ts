@@ -62,7 +62,7 @@ export class PieceChecksums {
   }
 }
 
-/** A file open for reading, of which every byte that is given was checked; a `read` that fails may have written what is damaged. */
+/** A file open for reading. Every byte that it gives was checked. A `read` that fails may have written damaged bytes. */
 export interface VerifiedFile extends ReadableFile {
   /** Bytes read from the file so far: full pieces. */
   readonly bytesRead: number;

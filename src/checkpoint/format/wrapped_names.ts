@@ -54,7 +54,7 @@ export function explainWrapped({ missing, unexpected }: Unmatched): string | und
   }${also}. Save the model without its wrapper (its inner module's save_pretrained), or rename the tensors`;
 }
 
-/** Says that a checkpoint has an adapter, all of which or a part the model lacks. */
+/** The error of a checkpoint with an adapter that the model has not, or has in part. */
 function explainAdapter(found: string, wanted: string | undefined): string {
   if (wanted === undefined) {
     return `Expected the adapter of the model, got '${found}' besides: give the adapter's settings that it was saved ` +

@@ -69,7 +69,7 @@ const BLOCK = 32;
 const BLOCK_BYTES = 2 + BLOCK;
 
 /**
- * Blocks of 32 integers of 8 bits with one float16 factor: the largest magnitude divided by 127. Bits are those of
+ * Blocks of 32 integers of 8 bits with one float16 factor: the largest magnitude divided by 127. Bits equal
  * `quantize_row_q8_0_ref` in ggml's `ggml-quants.c`: the factor's reciprocal is rounded to float32, and halves are rounded away
  * from zero.
  */

@@ -10,7 +10,7 @@ import { UnsupportedError } from "../../errors.ts";
 /** A part of `tokenizer.json` that has a type. */
 const part = z.looseObject({ type: z.string() });
 
-/** The step that cuts words, of which a sequence has several. */
+/** The step of a sequence of pre-tokenizers that cuts words. */
 export const preTokenizerSchema: z.ZodType<PreTokenizerStep | null | undefined> = z.looseObject({
   type: z.string(),
   pretokenizers: z.array(part).optional(),

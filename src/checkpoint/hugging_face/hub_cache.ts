@@ -14,7 +14,7 @@ import { ConfigError } from "../../errors.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import { pathKind, readTextSync } from "../../runtime/files.ts";
 
-/** What the Hub keeps. */
+/** Kinds of repositories on the Hub. */
 export type RepoType = "model" | "dataset";
 
 /** A model or a data set of the Hub. */

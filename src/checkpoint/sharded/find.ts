@@ -56,7 +56,7 @@ export async function findCheckpoint(
 ): Promise<FoundCheckpoint | undefined> {
   if (wanted === "auto") {
     await ranks.together("tidy checkpoints", async () => {
-      // A folder that looks left over may be one that another training is writing.
+      // A folder that looks left over may be in use: another training writes it.
       if (ranks.rank !== 0 || !needsTidying(directory)) return;
       using lock = await lockFolderIfFree(directory);
       if (lock !== undefined) tidyCheckpoints(directory);

@@ -80,7 +80,7 @@ function schema() {
   });
 }
 
-/** Tensors by name, each of which its shares must make up. */
+/** Tensors by name. The shares of a tensor must cover all of it. */
 function parseTensors(list: RenderedTensors, files: Manifest["files"], path: string): Manifest["model"] {
   return new Map(list.map(({ name, shape, shares }) => {
     let numel = 0;

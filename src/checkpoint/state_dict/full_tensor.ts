@@ -64,7 +64,7 @@ function overlap(
 /**
  * Memory for one piece. Collective: where one rank has not so much, all fail before anything is moved.
  *
- * @param numels lengths of the arrays of which this rank moves pieces
+ * @param numels lengths of the arrays whose pieces this rank moves
  */
 function openStaging(
   device: Device | undefined,
@@ -165,7 +165,7 @@ function movePiece(
   return moved;
 }
 
-/** Elements that all ranks together hold, of which each takes its own. */
+/** Elements that all ranks hold together; each rank takes its own. */
 export interface FullTensorPart {
   /** This rank's part. */
   readonly held: HeldTensor;

@@ -16,7 +16,7 @@ import { ownedPtr } from "../../tensor/write.ts";
 /** Elements converted at once, unless a block has more. */
 const PIECE = 1 << 18;
 
-/** Elements of a block, some of which have come. */
+/** A block whose elements arrive in parts. */
 interface Incomplete {
   readonly values: Float32Array<ArrayBuffer>;
   count: number;

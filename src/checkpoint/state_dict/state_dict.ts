@@ -118,7 +118,7 @@ export interface HeldTensor {
   readonly blocks?: HeldBlocks | undefined;
 }
 
-/** This rank's part of one parameter, or a buffer, of which every rank has all. */
+/** This rank's part of a parameter, or a buffer, which every rank has in full. */
 export function heldPart(name: string, part: Parameter | BufferTensor): HeldTensor {
   const { device: computeDevice } = part;
   if (!("storage" in part)) {

@@ -37,7 +37,7 @@ export class AbortArea {
   readonly #text: Uint8Array;
   #reported = false;
 
-  /** @param words shared words of the world, of which the first {@link ABORT_WORDS} are used; zero at first */
+  /** @param words shared words of the world, zeros at first; the first {@link ABORT_WORDS} are used */
   constructor(words: Int32Array) {
     this.#words = words;
     this.#text = new Uint8Array(words.buffer, words.byteOffset + TEXT * 4, TEXT_WORDS * 4);

@@ -8,7 +8,7 @@ import { at } from "../../at.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { DEPTH, Rounds } from "./counters.ts";
 
-// Words of a mailbox: the counters of its rounds, then for each part the length of the message of which it holds a piece.
+// Words of a mailbox: the counters of its rounds, then for each part the length of its message, which may be longer than the part.
 const SENT = 0;
 const TAKEN = 1;
 const LENGTHS = 2;

@@ -10,7 +10,7 @@
  * Note [Skipped calls]: a rank contributes to a call before it announces its next call. So if the awaited rank has announced
  * a later call, and its contribution to this call is still missing, it made a different call instead of this one.
  *
- * Note [Abort]: any rank stops all ranks of the world by the shared words of `AbortArea`, of which the first reason is kept. It then
+ * Note [Abort]: any rank stops all ranks of the world by the shared words of `AbortArea`, which keep the first reason. It then
  * rings the bells of this group's ranks, so that sleepers wake. Every turn of a wait checks the words, at the latest after
  * {@link SLEEP_MS}, and every `announce` does: each rank throws the reason from the call that it waits in, or from its next call.
  *

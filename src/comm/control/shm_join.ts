@@ -7,7 +7,7 @@
  * 3. Every rank maps that file, which is valid only while it is locked, sets its state to JOINED, and waits for all others.
  * 4. Each rank opens the others' lock files, to see which ranks live, and rank 0 zeroes the size, so that no later process joins.
  *
- * A crash leaves lock files only, of which one has any bytes.
+ * A crash leaves lock files only. One of them has bytes, the others are empty.
  *
  * @module
  */

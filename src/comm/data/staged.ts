@@ -1,5 +1,5 @@
 /**
- * The data plane over staging buffers, for `shm` and `loopback` alike. All data goes in rounds through slots, of which each
+ * The data plane over staging buffers, for `shm` and `loopback` alike. All data goes in rounds through slots: each
  * rank writes its own and reads the others'. Announced sizes fix the number of rounds, so it is the same on all ranks; see
  * Note [Rounds] in `counters.ts`.
  *
@@ -185,7 +185,7 @@ export class StagedDataPlane implements DataPlane {
     this.#place.resources[Symbol.dispose]();
   }
 
-  /** Gathers all ranks' parts, in bytes from `begin`, of which each rank holds its own in place. */
+  /** Gathers all ranks' parts, in bytes from `begin`. Each rank holds its own part in place. */
   #gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
     const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
     const longest = size === 1 ? 0 : parts.reduce((most, { length }) => Math.max(most, length), 0);

@@ -26,7 +26,7 @@ export function laneWords(size: number): number {
 /** A message under way: yields the condition that must hold before its next step. */
 type Message = Generator<() => boolean, void>;
 
-/** Makes all transfers side by side; those of the same direction and peer in order. */
+/** Makes all transfers side by side. Transfers of one direction and peer keep their order. */
 export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void {
   const inTurn = Map.groupBy(transfers, ({ kind, peer }) => `${kind} ${peer}`);
   const open = new Map<Message, { readonly peer: number; readonly ready: () => boolean }>();

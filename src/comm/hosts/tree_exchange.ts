@@ -1,5 +1,5 @@
 /**
- * Exchange of host bytes along the tree of a group: every rank sends its parent its own bytes and those of the ranks below
+ * Exchange of host bytes along the tree of a group: every rank sends its parent its own bytes and the bytes of the ranks below
  * it, and the root sends all of them down again. If no message is long, each rank publishes twice, for any number of ranks.
  *
  * Note [Boxes]: a rank writes upward bytes into two parts of its mailbox, and downward bytes into two others.

@@ -56,7 +56,7 @@ export type RefuseRow = (expected: string, got: string) => Error;
 const known = (textField: string): string =>
   `the columns "messages", "prompt" and "completion", "conversations", "instruction" and "output", or "${textField}"`;
 
-/** All columns that are read of rows, apart from that of their text. */
+/** All columns that are read of rows, besides the text column. */
 const COLUMNS = [
   ...["messages", "prompt", "completion", "conversations", "system", "tools", "chat_template_kwargs"],
   ...["instruction", "input", "output", "history"],

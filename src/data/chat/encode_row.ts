@@ -79,7 +79,7 @@ function targetsOf(contents: RowContents, encoding: RowEncoding, refuse: RefuseR
     : completionTargets(contents, encoding, refuse);
 }
 
-/** A text and the end-of-text token, all of which is trained on. */
+/** A text and the end-of-text token, all trained on. */
 function textTargets({ text }: PlainText, { tokenizer, lossOn }: RowEncoding, refuse: RefuseRow): Targets {
   if (lossOn !== undefined && lossOn !== "all") {
     throw refuse(rowFor(lossOn), "a text: train on all of it ('--loss-on all')");

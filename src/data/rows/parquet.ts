@@ -162,7 +162,7 @@ function bufferOf(reader: ReadableFile): AsyncBuffer {
   };
 }
 
-/** What decoding gives; what goes wrong in it is the file's. */
+/** Decodes; an error in it is reported as the file's. */
 async function decoded<T>(file: string, where: string, decode: () => Promise<T>): Promise<T> {
   try {
     return await decode();

@@ -8,7 +8,7 @@ import { ArgumentError } from "../../errors.ts";
 import type { TokenStream } from "../packing.ts";
 import type { SampleStream, TokenSample } from "./sample.ts";
 
-/** Samples of which parts are read: documents may be much longer than rows. */
+/** Samples that are read in parts: documents may be much longer than rows. */
 export interface PartStream extends SampleStream {
   /** Reads some tokens of a sample. */
   readPart(index: number, start: number, length: number): Promise<TokenSample>;

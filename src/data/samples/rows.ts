@@ -36,7 +36,7 @@ export class Rows {
   readonly numRows: number;
   /** Tokens in rows. */
   readonly tokens: number;
-  /** Samples of which something was left out. */
+  /** Samples that were cut off. */
   readonly cutSamples: number;
   /** Tokens left out. */
   readonly cutTokens: number;

@@ -89,7 +89,7 @@ export class Merges {
   }
 }
 
-/** Numbers, of which the least comes first. */
+/** A queue of numbers, the least first. */
 class Queue {
   readonly #heap: number[] = [];
 

@@ -31,7 +31,7 @@ const SCRIPTS = new Set([
 /** Escapes of one character. */
 const CHARACTERS = new Map([["n", 10], ["r", 13], ["t", 9], ["v", 11], ["f", 12], ["a", 7], ["e", 27]]);
 
-/** Two letters that are one character in another case, as ß is ss: JavaScript does not know them. */
+/** Pairs of letters that are one letter in the other case, as SS is ß: JavaScript does not know them. */
 const FOLDED_PAIRS = /ss|ff|fi|fl|st/i;
 
 /** An expression that was read. */

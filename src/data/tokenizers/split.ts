@@ -85,7 +85,7 @@ function isWithinPair(text: string, at: number): boolean {
 export function replaceMatches(text: string, pattern: RegExp, content: string): string {
   let end = -1;
   return text.replace(pattern, (match: string, ...rest: unknown[]) => {
-    // The place of the match comes behind groups, of which only those of atomic ones are there, and before the text.
+    // Arguments: the match, its groups (of atomic groups only), its place, the text.
     const at = rest.find((value) => typeof value === "number") ?? 0;
     if (match === "" && (at === end || isWithinPair(text, Number(at)))) return "";
     end = Number(at) + match.length;

@@ -5,7 +5,7 @@
  * @module
  */
 
-/** All code points that Oniguruma and Rust's regular expressions know: those of Unicode 16. */
+/** All code points that Oniguruma and Rust's regular expressions know, which are Unicode 16's. */
 export const ASSIGNED: string =
   "0-377 37a-37f 384-38a 38c 38e-3a1 3a3-52f 531-556 559-58a 58d-58f 591-5c7 5d0-5ea 5ef-5f4 600-70d 70f-74a " +
   "74d-7b1 7c0-7fa 7fd-82d 830-83e 840-85b 85e 860-86a 870-88e 890-891 897-983 985-98c 98f-990 993-9a8 9aa-9b0 9b2 " +

@@ -16,7 +16,7 @@ export interface DeepseekV2Config extends LatentConfig {
   /** Layers before the first that has a mixture. */
   readonly firstSparse: number;
   readonly mlpBias: boolean;
-  /** Groups of experts of which only some are candidates. */
+  /** Groups of experts. Only the experts of some groups are candidates. */
   readonly groups: RouterOptions["groups"];
   /** Factor of the experts' weights. */
   readonly routedScale: number;

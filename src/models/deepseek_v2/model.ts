@@ -1,6 +1,6 @@
 /**
  * DeepSeek-V2 (DeepSeek-AI 2024; transformers `modeling_deepseek_v2.py`): latent attention whose neighbors are turned together, and
- * behind some dense layers mixtures of experts, of which the best by softmax are taken as they are, beside one for all tokens.
+ * behind some dense layers mixtures of experts: the best by softmax, with their shares as weights, beside an expert for all tokens.
  *
  * @module
  */

@@ -57,7 +57,7 @@ export class ModernBertDecoderForCausalLm extends DecoderForCausalLm {
     };
     const attention = { ...config, qkvBias: bias, outBias: bias, names: ATTENTION_NAMES };
     const dense = new Linear(device, hiddenSize, hiddenSize, { bias: head.denseBias, init: outInit });
-    // Masks over a part of the width would be others than those of one rank.
+    // Masks over a part of the width would differ from one rank's.
     const mlpPlan = dropout > 0
       ? { "mlp.Wi": "colwise_gather_output", "mlp.Wo": "rowwise_split_input" } as const
       : { "mlp.Wi": "packed_colwise", "mlp.Wo": "rowwise" } as const;

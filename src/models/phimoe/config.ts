@@ -71,7 +71,7 @@ export function resolvePhimoeConfig(hfConfig: Readonly<Record<string, unknown>>)
     attentionBias: raw.attention_bias,
     headBias: raw.lm_head_bias,
     window: raw.sliding_window ?? undefined,
-    // The block draws one, and its router another one.
+    // The block draws a number, and its router a second one.
     jitters: [raw.input_jitter_noise, raw.input_jitter_noise],
     jitter: raw.router_jitter_noise,
   };

@@ -77,7 +77,7 @@ DEVICE int nearestDynamic(float x) {
   return low;
 }
 
-/** What a block's elements are multiplied or divided by, and whether it is full. */
+/** The factor of a block's elements, and true if the block is full. */
 struct Magnitude { float value, least; int count; };
 DEVICE Magnitude magnitudeOf(const float* src, i64 n, i64 block) {
   const i64 left = n - block * BLOCK;
