@@ -1,6 +1,6 @@
 /**
  * The door to the CPU kernels: finds a module that is what the sources were built to, compiles it and instantiates it over a
- * memory. What its exports take is told by the table of kernels in `src/device/kernels/`; nothing is checked behind this door.
+ * memory. The table of kernels in `src/device/kernels/` lists what its exports take; the exports check nothing.
  *
  * Both modules (`scripts/build_wasm.sh` makes them) import one memory and nothing else.
  *

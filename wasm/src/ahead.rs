@@ -25,7 +25,7 @@ pub struct Lines {
 impl Lines {
     const BYTES: usize = LINE * size_of::<f32>();
 
-    /// Those of `runs` runs of `count` elements, which need not be elements of the matrix.
+    /// The cache lines of `runs` rows of `count` elements, which may lie outside the matrix.
     #[inline(always)]
     pub fn new<T>(data: *const T, stride: usize, runs: usize, count: usize) -> Lines {
         let bytes = size_of::<T>();
@@ -39,7 +39,7 @@ impl Lines {
         Lines { run: self.runs * begin / of, runs: self.runs * (begin + count) / of, ..self }
     }
 
-    /// The same, shared by so many tiles of `depth` words.
+    /// The same, shared by a number of tiles of `depth` words.
     #[inline(always)]
     pub fn over(self, tiles: usize, depth: usize) -> Lines {
         let of_tile = ((self.runs - self.run) * self.lines).div_ceil(tiles.max(1));

@@ -4,7 +4,7 @@ use crate::simd::{end_past_caches, F32s, LANES};
 use crate::with_wider;
 use core::ops::Range;
 
-/// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`: in f32, or of int64 without a factor. What goes past the caches is not read
+/// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`: in f32, or of int64 without a factor. Values that go past the caches are not read
 /// before it is written, and leaves in them what they hold.
 pub unsafe fn sum_ranks(
     dtype: u32,

@@ -6,7 +6,7 @@ use crate::workspace::Workspace;
 /// Most weights of a channel.
 pub const MAX_WIDTH: usize = 64;
 
-/// The weights of `count` channels, of which `w` is the first one's; a vector for each place.
+/// The weights of `count` channels from `w` on; a vector for each place.
 #[inline(never)]
 unsafe fn load_taps<T: Element>(w: *const T, width: usize, count: usize) -> [F32s; MAX_WIDTH] {
     let mut taps = [F32s::zero(); MAX_WIDTH];
@@ -83,7 +83,7 @@ pub unsafe fn forward<T: Element>(
     });
 }
 
-/// Gradients of both inputs; that of the weights is summed in f64.
+/// Gradients of both inputs. The gradient of the weights is summed in f64.
 pub unsafe fn backward<T: Element>(
     space: Workspace,
     batch: usize,

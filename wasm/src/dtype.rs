@@ -245,7 +245,7 @@ macro_rules! with_float {
     };
 }
 
-/// The same with `$D` as that of another code, which is the first one or f32's.
+/// The same with `$D` as the type of a second code, which is the first code or f32's.
 #[macro_export]
 macro_rules! with_wider {
     ($dtype:expr, $wide:expr, $T:ident, $D:ident => $body:expr) => {

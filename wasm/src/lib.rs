@@ -14,6 +14,9 @@
     clippy::should_implement_trait
 )]
 
+#[macro_use]
+mod export;
+
 pub mod ahead;
 pub mod attention;
 pub mod attention_backward;
@@ -73,6 +76,9 @@ use attention::Shape;
 use attention_backward::Arrays;
 use core::ops::Range;
 use dropout::Dropout;
+#[cfg(feature = "native")]
+use export::Words;
+use export::{Address, Argument, Large, Size, Switch};
 use gated_delta::backward::{backward as gated_delta_gradients, Gradients};
 use gated_delta::{floats, Inputs, Shape as Delta};
 use index::Index;
@@ -95,116 +101,6 @@ fn trap(_: &core::panic::PanicInfo) -> ! {
     unsafe {
         core::arch::asm!("brk #1", options(noreturn))
     }
-}
-
-/// A byte of memory; 0 is one left out.
-type Address = usize;
-/// A number of elements, or a stride.
-type Size = usize;
-/// 0 or 1.
-type Switch = u32;
-/// An integer below 2^53.
-type Large = f64;
-
-/// An argument as callers pass it, and as a kernel takes it.
-trait Argument<T> {
-    fn value(self) -> T;
-}
-macro_rules! arguments {
-    ($($(<$P:ident>)? $From:ident => $To:ty: |$argument:ident| $value:expr;)*) => { $(
-        impl$(<$P>)? Argument<$To> for $From {
-            fn value(self) -> $To {
-                let $argument = self;
-                $value
-            }
-        }
-    )* };
-}
-arguments! {
-    <T> Address => *mut T: |address| address as *mut T;
-    <T> Address => *const T: |address| address as *const T;
-    Size => usize: |size| size;
-    Switch => bool: |switch| switch != 0;
-    Large => u64: |large| large as u64;
-    u32 => u32: |plain| plain;
-    i32 => i32: |plain| plain;
-    f32 => f32: |plain| plain;
-    f64 => f64: |plain| plain;
-}
-
-impl Argument<Range<usize>> for Range<Size> {
-    fn value(self) -> Range<usize> {
-        self
-    }
-}
-
-/// Runs `$body` with each `$T` as the element type of the dtype code of that name.
-macro_rules! dispatch {
-    ([] $body:expr) => { $body };
-    ([$T:ident $($rest:ident)*] $body:expr) => { with_float!($T, $T => dispatch!([$($rest)*] $body)) };
-}
-
-/// Calls a kernel with its arguments as they are, behind the working space where it takes one, or with what is made of them.
-macro_rules! call {
-    ($kernel:expr; $($space:ident)?; $($argument:ident)*;) => { $kernel($($space,)? $($argument.value()),*) };
-    ($kernel:expr; ; $($argument:ident)*; $($made:expr),+) => {{
-        $(let $argument = $argument.value();)*
-        $kernel($($made),+)
-    }};
-}
-
-/// Runs a call, or parts of it where it says what it may be cut along, and how much work an item of that is.
-macro_rules! share {
-    ($space:ident; ; $body:expr) => { $body };
-    ($space:ident; $count:ident $($width:ident)*; $body:expr) => {
-        $space.split($count, 1 $(* $width)*, |$count: Range<usize>, $space: Workspace| $body)
-    };
-}
-
-/// The next of a call's arguments as a native library takes them: f64 words, which hold every number and address.
-#[cfg(feature = "native")]
-struct Words(*const f64);
-#[cfg(feature = "native")]
-impl Words {
-    unsafe fn next(&mut self) -> f64 {
-        let word = *self.0;
-        self.0 = self.0.add(1);
-        word
-    }
-}
-
-/// `name<T>(arguments) = kernel` exports a kernel over storage types; their dtype codes come before the arguments. In brackets
-/// behind it stands the working space, where it takes that; in parentheses what it takes, where that is made of the arguments.
-/// Behind `over` stands the argument along which a call is cut for threads, which the kernel then takes as a range, and what an
-/// item of that is as long as.
-///
-/// A WASM module's function takes the arguments as they are; a native library's takes the address of its working space, where
-/// they lie. So one signature does for all, which the runtimes call fastest.
-macro_rules! export {
-    ($space:ident: $(
-        $name:ident $(<$($T:ident),+>)? ($($argument:ident: $kind:ty),*) $(-> $result:ty)?
-            = $($kernel:ident)::+ $([$given:ident])? $(($($made:expr),+))? $(over $count:ident $(* $width:ident)*)?;
-    )*) => { $(
-        #[cfg(not(feature = "native"))]
-        #[no_mangle]
-        #[allow(non_snake_case, unused_variables)]
-        pub unsafe extern "C" fn $name($($($T: u32,)+)? $($argument: $kind),*) $(-> $result)? {
-            let $space = Workspace::here();
-            share!($space; $($count $($width)*)?;
-                dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?)))
-        }
-        #[cfg(feature = "native")]
-        #[no_mangle]
-        #[allow(non_snake_case, unused_variables, unused_mut)]
-        pub unsafe extern "C" fn $name(arguments: *const f64) $(-> $result)? {
-            let $space = Workspace::at(arguments);
-            let mut words = Words(arguments);
-            $($(let $T = words.next() as u32;)+)?
-            $(let $argument = words.next() as $kind;)*
-            share!($space; $($count $($width)*)?;
-                dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?)))
-        }
-    )* };
 }
 
 export! { space:

@@ -1,5 +1,5 @@
 //! Lion over flat f32 arrays with a table of records, in the order of operations of bitsandbytes' `lion`; and the interpolation of
-//! arrays, of which other updates are made.
+//! arrays, for other updates.
 use crate::dtype::{load_part, store_part};
 use crate::optimizer::{each_active, groups, splat, Record};
 use crate::simd::F32s;

@@ -57,7 +57,7 @@ impl<T> Matrix<T> {
     unsafe fn at(&self, i: usize, j: usize) -> *const T {
         self.data.add(i * self.row + j * self.col)
     }
-    /// The lines of so many rows and columns from an element on, which need not be one of the matrix.
+    /// The cache lines of some rows and columns from an element on, which may lie outside the matrix.
     #[inline(always)]
     fn lines(&self, i: usize, j: usize, rows: usize, cols: usize) -> Lines {
         let (stride, runs, count) = if self.row == 1 { (self.col, cols, rows) } else { (self.row, rows, cols) };
@@ -260,7 +260,7 @@ unsafe fn block<T: Element, R: Right<Stored = T>>(
                         tile_part::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, rows, cols, &mut ahead);
                     }
                 };
-                // The wider panel stays in the nearest cache while those of the other operand go by.
+                // The wider panel stays in the nearest cache while the other operand's panels go by.
                 if MR * spread() > NR {
                     for i in (0..mc).step_by(MR) {
                         for j in (0..nc).step_by(NR) {

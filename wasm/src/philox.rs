@@ -63,7 +63,7 @@ pub unsafe fn sample_uniform(
     }
 }
 
-/// Blocks of which the words fill two vectors.
+/// Number of blocks whose words fill two vectors.
 const BLOCKS: usize = LANES / 2;
 
 /// Calls `f` with the words of the next blocks, the even ones and the odd ones, and stores the elements that it gives for them

@@ -2,7 +2,7 @@
 //!
 //! A block is 64 neighbors of the flat weight and their largest magnitude, f32: an element is a code's value times that. Blocks
 //! follow each other, and the last one has room for all of its elements, so that element `i` lies at a place that follows from `i`.
-//! - NF4: 4 bytes of the magnitude, then 32 bytes, of which the high half is the first of two elements. Values are `NF4`.
+//! - NF4: 4 bytes of the magnitude, then 32 bytes of two elements each, the first in the high half. Values are `NF4`.
 //! - int8: 4 bytes of the magnitude, then 64 signed bytes. Values are `q / 127`.
 //! - NF4 with quantized magnitudes: 256 blocks together. A factor and an offset, f32, then a byte for each block, then 32 bytes of
 //!   elements for each. A block's magnitude is `DYNAMIC[byte] * factor + offset`.
@@ -299,7 +299,7 @@ unsafe fn quantize_group(n: usize, blocks: Range<usize>, to: *mut u8, src: *cons
     }
 }
 
-/// A quantized right operand: element (i, j) is element `i * row + j * col` of the blocks, one of which is 1.
+/// A quantized right operand: element (i, j) is element `i * row + j * col` of the blocks; `row` or `col` is 1.
 #[derive(Clone, Copy)]
 struct Quantized<T> {
     blocks: Blocks,

@@ -40,7 +40,7 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Whether weights are divided by their sum: that of a softmax is 1.
+    /// True if weights are divided by their sum. Weights of a softmax have the sum 1.
     fn normalizes(&self) -> bool {
         self.normalize && self.scoring != SOFTMAX_OF_TOP
     }

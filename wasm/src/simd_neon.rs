@@ -1,4 +1,4 @@
-//! The registers of `simd.rs` as those of NEON, which every processor for aarch64 Linux has.
+//! The registers of `simd.rs` on NEON, which every processor for aarch64 Linux has.
 use core::arch::aarch64::*;
 
 /// f32 in a register.

@@ -1,4 +1,4 @@
-//! The registers of `simd.rs` as those of AVX2, or of AVX-512 where the build has it: one macro for both, over a list of
+//! The registers of `simd.rs` on AVX2, or on AVX-512 where the build has it: one macro for both, over a list of
 //! intrinsics.
 //!
 //! A build has one level throughout, so all calls are inlined; the caller of the library looks whether the processor has it.
@@ -113,7 +113,7 @@ registers! {
     narrow_f16(a: Floats) -> Words = widen_u16(_mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
 }
 
-/// `sum` and the products of the upper halves of words, and then those of the lower ones.
+/// Adds to `sum` the products of the words' upper halves, and then of their lower halves.
 #[cfg(target_feature = "avx512bf16")]
 #[inline(always)]
 pub fn add_pairs(sum: Floats, a: Floats, b: Floats) -> Floats {
@@ -221,7 +221,7 @@ impl Quad {
     pub unsafe fn load_f16(p: *const u16) -> Quad {
         Quad(_mm_cvtph_ps(_mm_loadl_epi64(p as *const __m128i)))
     }
-    /// Four pairs of bf16, those of `upper` in the upper halves.
+    /// Four pairs of bf16, `upper` in the upper halves.
     #[cfg(target_feature = "avx512bf16")]
     #[inline(always)]
     pub unsafe fn load_pairs(upper: *const u16, lower: *const u16) -> Quad {

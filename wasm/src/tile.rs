@@ -23,7 +23,7 @@ pub const MR: usize = match LANES {
 pub const UNROLLED: usize = if LANES > 4 || cfg!(target_arch = "aarch64") { 4 } else { 1 };
 /// Vectors in a row of a tile.
 pub const VECTORS: usize = 2;
-/// Whether so many rows are a tile's that a part of them, or of its columns, has sums enough to hide how long a fused product
+/// True if a part of a tile's rows, or of its columns, has sums enough to hide the time that a fused product
 /// takes; such a part is computed alone.
 const TALL: bool = MR >= 12;
 /// Rows of such a part.

@@ -14,7 +14,7 @@ const _: () = assert!(MR == LANES);
 /// Words that a value of a spread panel takes.
 pub const SPREAD: usize = LANES;
 
-/// Does this engine take panels that are spread? The strict build, whose engine cannot be told, does not.
+/// True if this engine is faster with spread panels. The strict build cannot ask its engine, and takes none.
 #[inline(always)]
 pub fn spreads() -> bool {
     // The square is 1 + 2^-11 + 2^-24, of which a product that is rounded loses the last.
@@ -65,7 +65,7 @@ pub unsafe fn prepared(dst: *mut f32, a: Left, depth: usize) -> Left {
 }
 
 /// Adds the product of a left operand whose rows lie next to each other: compilers keep more of the sums in registers where
-/// those of a column come together.
+/// a column's come together.
 #[inline(always)]
 pub unsafe fn add_neighbors<const R: usize, const N: usize>(
     sums: &mut [[F32s; N]; R],

@@ -107,7 +107,7 @@ scratch_areas! { Space {
     x: CHUNK,
 } }
 
-/// `dx = dy * op'(x)`. Narrow types are computed as f32 of working space: so many functions of each would be a tenth of a module.
+/// `dx = dy * op'(x)`. Narrow types are computed as f32 of working space: functions for each type would be a tenth of a module.
 pub unsafe fn backward<T: Element>(
     space: Workspace,
     op: u32,

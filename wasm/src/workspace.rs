@@ -1,7 +1,7 @@
 //! Working space: an area for lists and a scratch area, and before them, for native libraries, the arguments of a call. In a
 //! WASM module it lies right behind the module's data; a native library, which has no data, is given it with each call.
 //!
-//! There is no allocator. Whoever holds the memory starts its own heap at [`heap_base`]. One kernel runs at a time on it, so all
+//! There is no allocator. The owner of the memory starts its own heap at [`heap_base`]. One kernel runs at a time on it, so all
 //! share one scratch area; nothing in it survives a call.
 //!
 //! A call's working space also says which threads share its work ([`Workspace::split`]). Only what does not depend on the rest of a
@@ -22,7 +22,7 @@ pub const BYTES: usize = ARGUMENT_WORDS * 8 + (LIST_WORDS + SCRATCH_WORDS) * 4;
 /// Which of the words of arguments holds the address of the pool of threads, or 0; see `src/device/native/threads.ts`.
 #[cfg(feature = "native")]
 const POOL_WORD: usize = ARGUMENT_WORDS - 1;
-/// Parts of a call's work for each thread: so many that who is held up leaves little behind.
+/// Parts of a call's work for each thread: enough that a thread which is held up leaves little for the others.
 #[cfg(feature = "native")]
 const PARTS_OF_THREAD: usize = 4;
 
@@ -35,7 +35,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// That of this module.
+    /// The working space of this module.
     #[cfg(target_arch = "wasm32")]
     pub fn here() -> Workspace {
         extern "C" {
@@ -44,7 +44,7 @@ impl Workspace {
         Workspace { base: (&raw const __heap_base as usize).next_multiple_of(256) }
     }
 
-    /// That of this thread, for tests; never given back.
+    /// The working space of this thread, for tests; never freed.
     #[cfg(not(any(target_arch = "wasm32", feature = "native")))]
     pub fn here() -> Workspace {
         thread_local! {
@@ -59,7 +59,7 @@ impl Workspace {
         Workspace { base: arguments as usize, pool: *arguments.add(POOL_WORD) as usize as *const Pool }
     }
 
-    /// That of one thread, which shares nothing.
+    /// The working space of one thread, which shares nothing.
     #[cfg(feature = "native")]
     pub fn alone(base: usize) -> Workspace {
         Workspace { base, pool: core::ptr::null() }

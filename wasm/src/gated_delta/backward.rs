@@ -14,7 +14,7 @@ pub struct Gradients {
     pub dbeta: Floats,
 }
 
-/// Gradients of [`forward`](super::forward), with the states that it kept. `d_state` holds the gradient of the last states, and then that of the
+/// Gradients of [`forward`](super::forward), with the states that it kept. `d_state` holds the gradient of the last states, and then the gradient of the
 /// first ones.
 pub unsafe fn backward(s: &Shape, d_state: *mut f32, to: &Gradients, d_o: Floats, states: *const f32, x: &Inputs) {
     s.space.split(s.batch * s.key_heads, s.seq * s.key_dim * s.value_dim, |places, space| {
@@ -83,7 +83,7 @@ unsafe fn part_backward(
     to.dk.write(f.all_dk, at, stride, len, s.key_dim, 1.0);
 }
 
-/// Gradients of one chunk, of that of its output in `o` and that of the state after it, `d_state`, which becomes that of the state
+/// Gradients of one chunk, from two gradients: of its output, in `o`, and of the state after it, in `d_state`. `d_state` becomes the gradient of the state
 /// before it: zeros where a document begins with the chunk. They are left in `dq`, `dk` and, in place of what they are of, in `y` (the values), `betas` and, of `g`, in `sums`.
 #[inline(never)]
 unsafe fn retreat(s: &Shape, f: &Space, c: Chunk, state: *const f32, d_state: *mut f32) {
@@ -96,7 +96,7 @@ unsafe fn retreat(s: &Shape, f: &Space, c: Chunk, state: *const f32, d_state: *m
     let mut later = if c.is_first { 0.0 } else { fall as f64 * dot(state, d_state, s.state()) as f64 };
     later += keys_backward(s, f, c, state, d_state) as f64;
     for i in (0..len).rev() {
-        // A decay's gradient follows from those of all that it multiplies; c_i holds the decays of all tokens up to i.
+        // A decay's gradient follows from the gradients of all that it multiplies; c_i holds the decays of all tokens up to i.
         let (k, at) = (f.k.add(i * keys), i * keys);
         later += dot(f.q.add(at), f.dq.add(at), keys) as f64;
         later += dot(k, f.dk.add(at), keys) as f64 - dot(k, f.dk_column.add(at), keys) as f64;
@@ -112,7 +112,7 @@ unsafe fn retreat(s: &Shape, f: &Space, c: Chunk, state: *const f32, d_state: *m
     s.multiply([keys, width, len], [-1.0, 1.0], columns(f.k, keys), rows(f.y, width), d_state);
 }
 
-/// Gradients of the corrections and of what they are made of: `dw`; `y` becomes its own gradient, which is that of the values.
+/// Gradients of the corrections and of what they are made of: `dw`; `y` becomes its own gradient, which is the gradient of the values.
 #[inline(never)]
 unsafe fn corrections_backward(s: &Shape, f: &Space, len: usize, d_state: *const f32) {
     let (keys, width) = (s.key_dim, s.value_dim);
@@ -126,7 +126,7 @@ unsafe fn corrections_backward(s: &Shape, f: &Space, len: usize, d_state: *const
     fade(f.dgram, f, len, 0);
 }
 
-/// Gradients of queries and keys; gives that of `c_last` by the keys that are written to the state.
+/// Gradients of queries and keys. Returns the gradient of `c_last` through the keys that are written to the state.
 #[inline(never)]
 unsafe fn keys_backward(s: &Shape, f: &Space, c: Chunk, state: *const f32, d_state: *const f32) -> f32 {
     let (len, keys, width) = (c.len, s.key_dim, s.value_dim);
