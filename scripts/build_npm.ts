@@ -27,6 +27,8 @@ import {
   isStringLiteral,
 } from "typescript/unstable/ast/is";
 import { API } from "typescript/unstable/async";
+import { fileSchema } from "../src/config/json_schema.ts";
+import { TRAIN_SECTIONS } from "../src/train/config.ts";
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 
@@ -51,6 +53,8 @@ for (const folder of ["dist", "dist/deno"]) {
     cpSync(copied, `${folder}/${copied}`, { recursive: true });
   }
 }
+const schema = await fileSchema("Configuration of a training by fullyshard", TRAIN_SECTIONS);
+write("dist/config.schema.json", `${JSON.stringify(schema, undefined, 2)}\n`);
 const { version }: { version: string } = JSON.parse(readFileSync("package.json", "utf8"));
 write("dist/package.json", `${JSON.stringify({ version, type: "module" })}\n`);
 

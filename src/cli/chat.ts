@@ -7,8 +7,9 @@
 import process from "node:process";
 import { createInterface } from "node:readline";
 import * as z from "zod";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { loadTokenizer } from "../data/tokenizer.ts";
@@ -64,6 +65,9 @@ const SECTIONS: readonly [Section<ChatConfig>] = [section(
 const SAME_SIGNAL_MS = 100;
 
 const HELP = "/reset forgets the conversation, /exit ends it, Ctrl-C stops an answer";
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Talks with a model until `/exit`, the end of the input, or two Ctrl-C in turn at the prompt.

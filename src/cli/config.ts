@@ -4,15 +4,14 @@
  *
  * @module
  */
-import process from "node:process";
-import { createInterface } from "node:readline";
 import { CLUSTER_KEYS } from "../accelerate/cluster_keys.ts";
 import { FSDP_KEYS } from "../accelerate/fsdp_keys.ts";
-import { bool, type ForeignKey, KeyTranslation, type Question } from "../accelerate/key.ts";
+import { bool, type ForeignKey, KeyTranslation } from "../accelerate/key.ts";
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
 import { ConfigError } from "../errors.ts";
 import { pathExists, replaceFile } from "../runtime/files.ts";
 import { terminal } from "../runtime/terminal.ts";
+import { type Ask, asker, usualAnswers } from "./answers.ts";
 
 /** The file that is written, and that `fullyshard launch` reads, where none is named. */
 export const CONFIG_FILE = "default_config.yaml";
@@ -24,11 +23,11 @@ const flags: readonly Flag[] = [
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => Promise.resolve(flags);
+
 /** A value of the file. */
 type Answer = string | number | boolean;
-
-/** Gives the answer to a question, or the usual one. */
-type Ask = (question: Question, shown: string) => Promise<string>;
 
 /**
  * Asks and writes.
@@ -68,31 +67,13 @@ export async function config(argv: readonly string[]): Promise<number> {
   return 0;
 }
 
-const usualAnswers: Ask = ({ usual }) => Promise.resolve(usual);
-
-/** Asks on the terminal, or reads answers from a pipe, a line each; an empty one is the usual answer. */
-function asker(stack: DisposableStack, write: (text: string) => void): Ask {
-  const reader = createInterface({ input: process.stdin });
-  stack.defer(() => reader.close());
-  const lines = reader[Symbol.asyncIterator]();
-  return async ({ text, usual }, shown) => {
-    write(`${text} (${shown}) [${usual}]: `);
-    const { value, done } = await lines.next();
-    if (done === true) {
-      const got = "the end of the input. Give a line for each, or '--defaults'";
-      throw new ConfigError([{ path: "answers", expected: `an answer to '${text}'`, got }]);
-    }
-    return value.trim() === "" ? usual : value.trim();
-  };
-}
-
 /** Asks for each key that has a question, again where the answer cannot be. */
 async function answersOf(keys: readonly ForeignKey[], ask: Ask): Promise<ReadonlyMap<string, Answer>> {
   const answers = new Map<string, Answer>();
   for (const key of keys) {
     if (key.question === undefined || !counts(key, answers)) continue;
     for (let isOpen = true; isOpen;) {
-      const given = answerOf(key, await ask(key.question, key.shown));
+      const given = answerOf(key, await ask({ ...key.question, shown: key.shown }));
       const to = new KeyTranslation();
       key.read(given, to);
       isOpen = to.problems.length > 0;

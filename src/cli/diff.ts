@@ -7,8 +7,9 @@ import process from "node:process";
 import * as z from "zod";
 import { differencesOf, type TensorDifference } from "../checkpoint/offline/diff.ts";
 import { openStored } from "../checkpoint/offline/stored.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { countOf, shown } from "../words.ts";
 import { noteUnused } from "./inspect.ts";
@@ -21,6 +22,9 @@ const SECTIONS = [section(
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 )] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Compares weights, and states of optimizers where both have them, by their bits.

@@ -6,8 +6,9 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section, type SectionValue } from "../config/section.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
 import { OWN_ATTENTION } from "../device/attention.ts";
@@ -78,6 +79,9 @@ const estimateSection = section(
 type EstimateConfig = SectionValue<typeof estimateSection>;
 
 const SECTIONS = [estimateSection, adapterSection, parallelSection, axesSection, foreignSection] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Estimates a step and prints what it takes.

@@ -12,8 +12,9 @@ import { exportGguf } from "../checkpoint/gguf/export.ts";
 import { noTokenizer, type TokenizerKeys, tokenizerKeys } from "../checkpoint/gguf/tokenizer.ts";
 import { readTokenizerFiles } from "../checkpoint/gguf/tokenizer_files.ts";
 import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { bfloat16, type DType, float16, float32 } from "../dtype.ts";
 import { eosIdsOf } from "../eos_ids.ts";
@@ -54,6 +55,9 @@ const DTYPES: ReadonlyMap<string, DType> = new Map([["f32", float32], ["f16", fl
 
 /** Names of tensors that one line shows. */
 const MOST_SHOWN = 4;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Writes the file or folder.

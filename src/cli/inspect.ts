@@ -11,8 +11,9 @@ import type { StoredTensor } from "../checkpoint/format/dcp_shards.ts";
 import { ALONE } from "../checkpoint/format/ranks.ts";
 import { openStored, type StoredCheckpoint } from "../checkpoint/offline/stored.ts";
 import { verifyFiles } from "../checkpoint/sharded/find.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { CheckpointError } from "../errors.ts";
 import { fileByteLength } from "../runtime/files.ts";
@@ -29,6 +30,9 @@ const SECTIONS = [section(
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 )] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Prints what a checkpoint holds.

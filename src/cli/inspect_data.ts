@@ -6,8 +6,9 @@
 import process from "node:process";
 import * as z from "zod";
 import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
 import { contentsOf } from "../data/chat/columns.ts";
 import { encodeRow } from "../data/chat/encode_row.ts";
@@ -49,6 +50,9 @@ const SECTIONS: readonly [Section<InspectDataConfig>] = [section(
     rows: z.int().positive().default(3).describe("Rows that are shown; all are looked at"),
   }),
 )];
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Shows rows with the tokens that are trained on, in color or in double brackets, and says how many there are. Every row is made a

@@ -24,6 +24,9 @@ const own: readonly Flag[] = [
   },
 ];
 
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => Promise.resolve([...own, ...runFlags]);
+
 /**
  * Runs a script on the ranks that a file of Accelerate asks for.
  *

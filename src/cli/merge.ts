@@ -9,8 +9,9 @@ import * as z from "zod";
 import { mergeLora } from "../adapters/merge.ts";
 import { MAX_SHARD_BYTES, type SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
 import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { dtypeFrom } from "../dtype.ts";
 import { ConfigError } from "../errors.ts";
@@ -36,6 +37,9 @@ const SECTIONS = [section(
     overwrite: z.boolean().default(false).describe("Write over the weights that are in the folder"),
   }),
 )] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Writes the folder.

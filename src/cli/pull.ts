@@ -7,8 +7,9 @@
 import process from "node:process";
 import * as z from "zod";
 import { fromHome, hubCache, hubHome, parseHubName } from "../checkpoint/hugging_face/hub_cache.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { ConfigError, FileError } from "../errors.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
@@ -36,6 +37,9 @@ const SECTIONS = [section(
     ),
   }),
 )] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Downloads a model or a data set, or what is missing of it.

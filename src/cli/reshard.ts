@@ -6,8 +6,9 @@
 import process from "node:process";
 import * as z from "zod";
 import { reshardCheckpoint } from "../checkpoint/offline/reshard.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { ConfigError } from "../errors.ts";
 import { pathExists } from "../runtime/files.ts";
@@ -21,6 +22,9 @@ const SECTIONS = [section(
     nproc: z.int().positive().describe("Ranks that it is cut for"),
   }),
 )] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Rewrites the checkpoint.

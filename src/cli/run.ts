@@ -12,6 +12,7 @@ import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHe
 import { requireProcesses } from "../launch/process_limit.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { type OutputName, StatusTerminal, terminal } from "../runtime/terminal.ts";
+import type { Flag } from "../config/flags.ts";
 import { npmProblem } from "../config/npm_flags.ts";
 import { ConfigError, FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
 import { inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
@@ -25,6 +26,9 @@ import {
   requireWritableDirectory,
 } from "../runtime/files.ts";
 import { coreCount, processId, requirePlatform, requireSharedMemory, workingDirectory } from "../runtime/processes.ts";
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => Promise.resolve(runFlags);
 
 /**
  * Runs a script on several ranks.

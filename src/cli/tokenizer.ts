@@ -7,8 +7,9 @@
 import process from "node:process";
 import * as z from "zod";
 import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { openDocuments } from "../data/rows/open_documents.ts";
 import { MIN_VOCAB_SIZE, trainTokenizer } from "../data/train_tokenizer.ts";
@@ -32,6 +33,9 @@ const SECTIONS = [section(
     overwrite: z.boolean().default(false).describe("Replace the tokenizer that is in the output folder"),
   }),
 )] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Learns a tokenizer, writes its folder and says what it makes of the text.

@@ -6,8 +6,9 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { helpAsked } from "../config/flags.ts";
+import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
 import { ConfigError, FileError } from "../errors.ts";
 import { pathKind, replaceFile, resolveLinks } from "../runtime/files.ts";
@@ -29,6 +30,9 @@ const SECTIONS = [section(
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 )] as const;
+
+/** The flags of the command. */
+export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
  * Merges the traces of a folder and prints a summary.

@@ -77,6 +77,12 @@ export async function readSections(sections: readonly Section<object>[]): Promis
   });
 }
 
+/** All flags of a configuration, `--config` and `--help` included. */
+export async function flagsOf(sections: readonly Section<object>[]): Promise<readonly Flag[]> {
+  const parts = await readSections(sections);
+  return [...parts.flatMap(({ keys }) => keys.map(({ flag }) => flag)), ...builtinFlags];
+}
+
 /**
  * Turns the texts of a flag into the value that the schema checks. A text that does not fit stays a text, so that
  * the check names it.
