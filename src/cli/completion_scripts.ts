@@ -42,6 +42,11 @@ function formsOf({ name, takes, default: usual }: Flag): readonly string[] {
   return takes === "switch" && usual === "true" ? [`--${name}`, `--no-${name}`] : [`--${name}`];
 }
 
+/** The words that a command takes without a flag; empty where it takes files. */
+function wordsOf({ flags }: CompletedCommand): readonly string[] {
+  return flags.filter(({ takes }) => takes === "many").flatMap(choicesOf);
+}
+
 /** Text between single quotes of bash and zsh. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
@@ -62,6 +67,9 @@ function bashScript(commands: readonly CompletedCommand[]): string {
   );
   const lists = commands.map(({ name, flags }) =>
     `      ${quoted(name)}) words=${quoted(flags.flatMap(formsOf).join(" "))} ;;`
+  );
+  const plain = commands.filter((command) => wordsOf(command).length > 0).map((command) =>
+    `        ${quoted(command.name)}) words=${quoted(wordsOf(command).join(" "))} ;;`
   );
   return `# Completions of fullyshard for bash, made by 'fullyshard completions bash'.
 _fullyshard() {
@@ -85,7 +93,13 @@ ${values.join("\n")}
       '') words=${quoted([...named(commands).map(({ name }) => name), "--runtime", "--help", "--version"].join(" "))} ;;
 ${lists.join("\n")}
       esac
-      if [[ -n $command && $word != -* ]]; then words='' files=yes; fi ;;
+      if [[ -n $command && $word != -* ]]; then
+        words=''
+        case "$command" in
+${plain.join("\n")}
+        *) files=yes ;;
+        esac
+      fi ;;
   esac
   COMPREPLY=()
   if [[ -n $files ]]; then compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$word")
@@ -109,6 +123,9 @@ function zshScript(commands: readonly CompletedCommand[]): string {
     const items = flags.flatMap((flag) => formsOf(flag).map((form) => item(form, flag.description)));
     return `    ${quoted(name)}) list=(${items.join(" ")}) ;;`;
   });
+  const plain = commands.filter((command) => wordsOf(command).length > 0).map((command) =>
+    `    ${quoted(command.name)}) compadd -- ${wordsOf(command).join(" ")} ;;`
+  );
   return `#compdef fullyshard
 # Completions of fullyshard for zsh, made by 'fullyshard completions zsh'.
 _fullyshard() {
@@ -131,7 +148,13 @@ ${values.join("\n")}
     _describe command list
     return
   fi
-  if [[ $PREFIX != -* ]]; then _files; return; fi
+  if [[ $PREFIX != -* ]]; then
+    case "$command" in
+${plain.join("\n")}
+    *) _files ;;
+    esac
+    return
+  fi
   case "$command" in
 ${lists.join("\n")}
   esac
@@ -147,6 +170,9 @@ function fishScript(commands: readonly CompletedCommand[]): string {
   const names = list.map(({ name }) => name).join(" ");
   const begin = list.map(({ name, does }) =>
     `complete -c fullyshard -n "not __fish_seen_subcommand_from ${names}" -f -a ${text(name)} -d ${text(does)}`
+  );
+  const plain = commands.filter((command) => wordsOf(command).length > 0).map((command) =>
+    `complete -c fullyshard -n "__fish_seen_subcommand_from ${command.name}" -f -a ${text(wordsOf(command).join(" "))}`
   );
   const flags = commands.flatMap(({ name, flags }) => {
     const isScripted = name === "run" || name === "launch";
@@ -171,6 +197,7 @@ function __fullyshard_has_script
 end
 ${begin.join("\n")}
 complete -c fullyshard -n "not __fish_seen_subcommand_from ${names}" -l runtime -x -a 'bun deno auto'
+${plain.join("\n")}
 ${flags.join("\n")}
 `;
 }
