@@ -13,12 +13,18 @@ const directory = process.argv[2] ?? "";
 /** Bytes that this process has read from files. */
 const bytesRead = (): number => Number(/rchar: (\d+)/.exec(readFileSync("/proc/self/io", "utf8"))?.[1]);
 
+const openSent = () => openModel(run, "model", { fsdpPlan: "auto", broadcastFromRank0: true });
+
 await using run = await launch({ cpuMath: "wasm" });
 process.chdir(`${directory}/${run.group.rank}`);
 await openModel(run, "model"); // code that is loaded late is files too
-const before = bytesRead();
-const sent = await openModel(run, "model", { fsdpPlan: "auto", broadcastFromRank0: true });
-const read = bytesRead() - before;
+let [sent, read] = [await openSent(), Infinity];
+// The runtime's own threads may read files meanwhile: the least of several times is the model's.
+for (let time = 0; time < 3; time++) {
+  const before = bytesRead();
+  sent = await openSent();
+  read = Math.min(read, bytesRead() - before);
+}
 const own = await openModel(run, `${directory}/0/model`, { fsdpPlan: "auto" });
 const [first, second] = [sent, own].map((model) => getModelStateDict(model));
 let [equal, compared] = [0, 0];
