@@ -59,7 +59,19 @@ for (const door of doors) {
     );
   }
 }
-const version = execute("node", ["node_modules/fullyshard/bin/fullyshard.mjs", "--version"]);
+// A new project trains as it is: its package is found above its folder.
+const bin = "node_modules/fullyshard/bin/fullyshard.mjs";
+execute("node", [bin, "init", "mine", "--kind", "module", "--defaults"]);
+for (const runtime of ["bun", "deno"]) {
+  const { status, stdout, stderr } = spawnSync(
+    "node",
+    [`../${bin}`, "--runtime", runtime, "run", "--nproc-per-node", "2", "train.ts"],
+    { cwd: `${folder}/mine`, encoding: "utf8" },
+  );
+  const loss = Number(/step 300 {2}loss (\S+)/.exec(stdout)?.[1]);
+  if (status !== 0 || !(loss < 0.05)) throw new Error(`the new project ended with ${status}: ${stdout}${stderr}`);
+}
+const version = execute("node", [bin, "--version"]);
 const { size } = statSync(`${folder}/bundled.js`);
 process.stdout.write(
   `fullyshard ${version}: ${

@@ -93,10 +93,15 @@ export async function init(argv: readonly string[]): Promise<number> {
     makeDirectory(`${path}${parent}`);
     replaceFile(`${path}/${name}`, text);
   }
-  const enter = folder === "." ? [] : [`cd ${shownName(folder)}`];
+  const enter = folder === "." ? [] : [`cd ${shellWord(folder)}`];
   const commands = [...enter, ...nextCommands(choices)].map((command) => `  ${command}`);
   out.write(`Wrote ${countOf(files.size, "file")} in '${shownName(folder)}'. Next:\n${commands.join("\n")}\n`);
   return 0;
+}
+
+/** A path as a shell takes it. */
+function shellWord(path: string): string {
+  return /^[\w./-]+$/.test(path) ? path : `'${shownName(path).replaceAll("'", "'\\''")}'`;
 }
 
 /** A name for a package, from a folder's. */
