@@ -8,7 +8,7 @@
 
 import { build } from "esbuild";
 import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { posix } from "node:path";
 import process from "node:process";
 import { installInto, packInto, ROOT, temporaryFolder } from "./packed.ts";
@@ -61,7 +61,8 @@ for (const door of doors) {
 }
 // A new project trains as it is: its package is found above its folder.
 const bin = "node_modules/fullyshard/bin/fullyshard.mjs";
-execute("node", [bin, "init", "mine", "--kind", "module", "--defaults"]);
+cpSync(`${ROOT}create`, `${folder}/node_modules/create-fullyshard`, { recursive: true });
+execute("node", ["node_modules/create-fullyshard/create.mjs", "mine", "--kind", "module", "--defaults"]);
 for (const runtime of ["bun", "deno"]) {
   const { status, stdout, stderr } = spawnSync(
     "node",
