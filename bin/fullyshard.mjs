@@ -72,7 +72,7 @@ function denoPermissions(deno) {
   if (["tokenizer", "config", "init", "merge", "export", "reshard", "trace"].includes(args[0])) {
     return [...all, "--allow-write"];
   }
-  if (args[0] !== "run" && args[0] !== "launch") return all;
+  if (!["run", "train", "launch"].includes(args[0])) return all;
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
   // unless it may run everything.
   // Deno asks for the file that a link leads to.

@@ -28,6 +28,13 @@ export const COMMANDS: Readonly<Record<string, CliCommand>> = {
       return { run, flags };
     },
   },
+  train: {
+    does: "train on several ranks by flags alone, without a script",
+    load: async () => {
+      const { train: run, commandFlags: flags } = await import("./train.ts");
+      return { run, flags };
+    },
+  },
   launch: {
     does: "start a script with Accelerate's settings (accelerate launch)",
     load: async () => {
