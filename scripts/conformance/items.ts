@@ -40,6 +40,10 @@ const gate = "tests/optim/gate_test.ts";
 const clip = "tests/optim/clip_test.ts";
 const scaler = "tests/optim/grad_scaler_test.ts";
 const dry = "tests/train/dry_run_test.ts";
+const axesCut = "tests/axes/cut_test.ts";
+const axesLlama = "tests/axes/llama_test.ts";
+const axesPlacement = "tests/axes/placement_test.ts";
+const frozen = "tests/adapters/frozen_dtype_test.ts";
 
 function shown(name: string, ...shownBy: readonly Tests[]): ConformanceItem {
   return { name, shownBy };
@@ -48,8 +52,6 @@ function shown(name: string, ...shownBy: readonly Tests[]): ConformanceItem {
 function notApplicable(name: string, reason: string): ConformanceItem {
   return { name, notApplicable: reason };
 }
-
-const LATER = "deferred with tensor parallelism, which is refused by name until then";
 
 /** All items, by PyTorch's files. */
 export const ITEMS: readonly ConformanceItem[] = [
@@ -74,7 +76,10 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_init: odd-dim shards", [placement, "gives each rank its chunk"], ["tests/fsdp/layout_test.ts", ""]),
   shown("_init: scalar parameters (translated: a flat shard holds them)", [semantics, "of no dims"]),
   notApplicable("_init: non-contiguous parameters raise", "parameters are dense by construction"),
-  notApplicable("_init: TP + FSDP placements", LATER),
+  shown("_init: TP + FSDP placements", [axesPlacement, "have the shapes of their parts"], [
+    axesCut,
+    "under FSDP begin as",
+  ]),
   shown("_init: root detection, FQNs, double lazy init", [claims, "refuses what cannot be sharded"], [
     claims,
     "are described",
@@ -95,8 +100,8 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_init: custom all-reduce hook", [custom, "move what they are set for"]),
   shown("_init: shard_placement_fn: largest dim, -1", [placement, "trains as the flat cut does"]),
   shown("_init: shard_placement_fn: uneven and invalid dims raise", [placement, "refuses dims that there are not"]),
-  notApplicable("_init: shard_placement_fn 2-D", LATER),
-  notApplicable("_init: frozen parameters of another dtype", "master weights are float32, frozen ones too"),
+  shown("_init: shard_placement_fn 2-D", [axesPlacement, "sharding along a dim of a part"]),
+  shown("_init: frozen parameters of another dtype", [frozen, "kept in the dtype of their file"]),
 
   shown("_comm: float32 all-gather and reduce-scatter at a simulated large world", [dry, "rank 7 of 200"]),
   shown("_comm: float16 reduce-scatter", [precision, "gradients as float16"]),
@@ -145,7 +150,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_comm: unshard() without parameters, before lazy init", [prefetch, "does nothing for a unit without"]),
   notApplicable(
     "_comm: buffers from the process group",
-    "runs lie in the plane's own windows, from which peers gather",
+    "shards lie in the data plane's own windows, from which peers gather",
   ),
   notApplicable("_comm: symmetric memory", "GPU only"),
   notApplicable("_comm: forced sums", "every reduction is a sum that is scaled once"),
@@ -175,7 +180,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_training: explicit prefetch", [prefetch, "setModulesTo"]),
   notApplicable(
     "_training: post-optimizer event",
-    "a gather waits for the last write of its run by an event of its own",
+    "a gather waits for the last write of its shard by an event of its own",
   ),
   shown(
     "_training: activation checkpointing and groups",
@@ -195,7 +200,7 @@ export const ITEMS: readonly ConformanceItem[] = [
     [hsdp, "adds up each replica's sums"],
   ),
   shown("_training: 1F1B", [lifeCycle, "runs two forwards before two backwards"]),
-  notApplicable("_training: N-D", LATER),
+  shown("_training: N-D", [axesLlama, "under FSDP and DDP trains as on one rank"]),
   shown("_training: HSDP parity", [parity, "HSDP on"]),
   shown("_training: custom forward method", ["tests/fsdp/forward_method_test.ts", "registerFsdpForwardMethod()"]),
   shown("_training: placement function, parity and contiguity", [placement, "trains as the flat cut does"], [
@@ -244,12 +249,12 @@ export const ITEMS: readonly ConformanceItem[] = [
   ]),
   notApplicable(
     "_overlap: post-optimizer event",
-    "a gather waits for the last write of its run by an event of its own",
+    "a gather waits for the last write of its shard by an event of its own",
   ),
 
   shown("_state_dict: save and load, 1-D", [matrix, "gives on any number of ranks"]),
   shown("_state_dict: save and load, HSDP", [hsdp, "saves once what"]),
-  notApplicable("_state_dict: 2-D and 3-D", LATER),
+  shown("_state_dict: 2-D and 3-D", [axesPlacement, "from any mesh to any other"]),
   shown("_state_dict: uneven shards", [matrix, "gives on any number of ranks"], [stateDict, "gives each rank its own"]),
   shown("_state_dict: aliasing of a cached state dict", [stateDict, "is the model's memory"]),
   shown("_state_dict: offload, pinned or not", [offload, "is saved by shards"], [offload, "pins memory unless"]),
@@ -289,6 +294,6 @@ export const ITEMS: readonly ConformanceItem[] = [
   ]),
   shown("_logging (translated: calls with unit and phase)", [lifeCycle, "gathers blocks twice"]),
   shown("_grad_dtype: reduced gradients are float32", [precision, "moves parameters as"]),
-  notApplicable("_dtensor: dp_mesh_dims", LATER),
+  shown("_dtensor: dp_mesh_dims", [axesLlama, "on the data axes of a mesh with a tensor axis"]),
   shown("_dtensor: unused parameters count as zeros", [passes, "a share of the sum where one did"]),
 ];
