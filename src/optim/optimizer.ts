@@ -103,17 +103,16 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
 
   /** Updates the flat shards on one device. */
   #update({ device, blocks, gate }: RecordTable<S>, room: UpdateRoom): void {
-    const learningRateOf = (group: ParamGroup<S>): number => this.learningRateOf(group);
     for (const { block, records } of blocks) {
       const { flatShard, rule, members, length: numStates, states, steps } = block;
       flatShard.beginWrite();
       try {
         room.begin(device, states);
         this.#isPartial = true;
-        const arrays = { n: flatShard.length, numStates, param: flatShard.param, grad: flatShard.grad };
-        const others = { numRecords: members.length, records, steps: steps.ptr, gate };
+        const { length: n, param, grad } = flatShard;
+        const args = { n, numStates, numRecords: members.length, param, grad, records, steps: steps.ptr, gate };
         const state = (name: string): DevicePtr => room.ptrOf(device, states, name);
-        rule.update({ device, block, args: { ...arrays, ...others }, state, learningRateOf });
+        rule.update({ device, block, args, state, learningRateOf: (group) => this.learningRateOf(group) });
         block.isFresh = false;
         room.end(device, states);
       } finally {

@@ -11,8 +11,8 @@ import { copyAcross } from "../device/offload.ts";
 import { int32 } from "../dtype.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { OptimizerSettings, ParamGroup } from "./groups.ts";
-import type { RecordSettings, UpdateRule } from "./rule.ts";
-import type { BlockMember, ParameterBlock } from "./states.ts";
+import type { RecordSettings } from "./rule.ts";
+import type { ParameterBlock } from "./states.ts";
 
 const { RECORD_BYTES } = CONSTANTS;
 
@@ -92,22 +92,22 @@ export class UpdateRecords<S extends OptimizerSettings> {
     gate: DevicePtr | undefined,
     rates: PresentRates<S>,
   ): RecordTable<S> {
-    const members = blocks.flatMap(({ rule, members }) => members.map((member) => ({ ...member, rule })));
-    const active = members.map(isActive);
-    const end = members.length * RECORD_BYTES;
+    const active = blocks.flatMap(({ members }) => members.map(isActive));
+    const end = active.length * RECORD_BYTES;
     const behind = device === this.#gateDevice ? 0 : int32.byteLength;
     const { ptr } = this.#roomFor(end + behind, device);
-    const write = (): void => device.copyIn(ptr, bytesOf(members, active, rates, behind));
+    const write = (): void => device.copyIn(ptr, bytesOf(blocks, active, rates, end + behind));
     const captured = device.traits.hostWork.perLaunch(write);
     if (captured !== undefined) this.#captured.set(device, captured);
     let next = 0;
     const placed: { readonly block: ParameterBlock<S>; readonly records: DevicePtr }[] = [];
     for (const block of blocks) {
-      const after = next + block.members.length;
-      if (active.slice(next, after).includes(true)) {
-        placed.push({ block, records: devicePtr(ptr + next * RECORD_BYTES) });
+      const first = next;
+      next += block.members.length;
+      const at = active.indexOf(true, first);
+      if (at >= 0 && at < next) {
+        placed.push({ block, records: devicePtr(ptr + first * RECORD_BYTES) });
       }
-      next = after;
     }
     if (gate === undefined || device === this.#gateDevice) return { device, blocks: placed, gate };
     const copy = devicePtr(ptr + end);
@@ -127,27 +127,28 @@ export class UpdateRecords<S extends OptimizerSettings> {
   }
 }
 
-/** The records of parameters, with `behind` bytes after the last. */
+/** The records of the blocks' parameters, in `byteLength` bytes. */
 function bytesOf<S extends OptimizerSettings>(
-  members: readonly RuledMember<S>[],
+  blocks: readonly ParameterBlock<S>[],
   active: readonly boolean[],
   rates: PresentRates<S>,
-  behind: number,
+  byteLength: number,
 ): Uint8Array<ArrayBuffer> {
-  const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
+  const table = new DataView(new ArrayBuffer(byteLength));
   let [of, rate]: [ParamGroup<S> | undefined, number] = [undefined, NaN];
-  for (const [i, { parameter, group, offset: state, rule }] of members.entries()) {
-    const { offset: begin, numel } = parameter.storage.shard;
-    // Parameters of a group follow each other, and have the same rate.
-    if (group !== of) [of, rate] = [group, rates.learningRateOf(group)];
-    const settings = rule.record(group, rate, parameter);
-    writeRecord(table, i, { begin, end: begin + numel, state, isActive: active[i] === true, settings });
+  let i = 0;
+  for (const { rule, members } of blocks) {
+    for (const { parameter, group, offset: state } of members) {
+      const { offset: begin, numel } = parameter.storage.shard;
+      // Parameters of a group follow each other, and have the same rate.
+      if (group !== of) [of, rate] = [group, rates.learningRateOf(group)];
+      const settings = rule.record(group, rate, parameter);
+      writeRecord(table, i, { begin, end: begin + numel, state, isActive: active[i] === true, settings });
+      i++;
+    }
   }
   return new Uint8Array(table.buffer);
 }
-
-/** A member with the rule of its block. */
-type RuledMember<S extends OptimizerSettings> = BlockMember<S> & { readonly rule: UpdateRule<S> };
 
 /** The parameter has a gradient and is trained, so that an update changes it. */
 export function isActive({ parameter }: { readonly parameter: Parameter }): boolean {

@@ -136,6 +136,7 @@ export class UpdateRoom implements Disposable {
 
   /** Copies states that rest in a pool to the device. */
   begin(device: Device, states: ReadonlyMap<string, { readonly memory: StateMemory }>): void {
+    if (this.#buffers.size === 0) return;
     for (const [name, { memory: state }] of states) {
       if (state.isPooled) copyAcross(this.#placeOf(device, name), state.placeOf(0), state.byteLength);
     }
@@ -150,6 +151,7 @@ export class UpdateRoom implements Disposable {
 
   /** Copies states back to their pool, if they rest in one. */
   end(device: Device, states: ReadonlyMap<string, { readonly memory: StateMemory }>): void {
+    if (this.#buffers.size === 0) return;
     for (const [name, { memory: state }] of states) {
       if (state.isPooled) copyAcross(state.placeOf(0), this.#placeOf(device, name), state.byteLength);
     }

@@ -75,6 +75,13 @@ export interface ParameterBlock<S extends OptimizerSettings> {
   isFresh: boolean;
 }
 
+/** Parameters of one flat shard that have no states yet and that one rule will update. */
+interface FreshBlock<S extends OptimizerSettings> {
+  readonly flatShard: FlatShard;
+  readonly rule: UpdateRule<S>;
+  readonly members: BlockMember<S>[];
+}
+
 /** The states of all parameters that were trained. */
 export class OptimizerStates<S extends OptimizerSettings> {
   readonly #groups: readonly ParamGroup<S>[];
@@ -104,38 +111,25 @@ export class OptimizerStates<S extends OptimizerSettings> {
    * were frozen before. {@link free} frees them.
    */
   adopt(): void {
-    const fresh = new Map<
-      FlatShard,
-      Map<string, { readonly rule: UpdateRule<S>; readonly members: BlockMember<S>[] }>
-    >();
+    const fresh = this.#withoutStates();
+    if (fresh.length === 0) return;
+    const shards = new Map<FlatShard, Map<string, FreshBlock<S>>>();
     const ids = new Map<UpdateRule<S>, number>();
-    for (const group of this.#groups) {
-      for (const parameter of group.parameters) {
-        const { requiresGrad, storage: { flatShard } } = parameter;
-        const held = this.#places.get(parameter)?.block.flatShard;
-        if (held !== undefined && held !== flatShard) {
-          throw new ArgumentError(
-            `Cannot update '${parameter.fqn}' as it was sharded after its first step: build the optimizer after sharding`,
-          );
-        }
-        if (!requiresGrad || held !== undefined) continue;
-        const rule = this.#choice.ruleOf(parameter, group);
-        if (!ids.has(rule)) ids.set(rule, ids.size);
-        const key = [ids.get(rule), ...this.#choice.statesBeside(group).map(({ name }) => name)].join();
-        const blocks = fresh.get(flatShard) ?? new Map<string, { rule: UpdateRule<S>; members: BlockMember<S>[] }>();
-        const members: BlockMember<S>[] = blocks.get(key)?.members ?? [];
-        const last = members.at(-1);
-        members.push({ parameter, group, offset: last === undefined ? 0 : endOf(last) });
-        blocks.set(key, { rule, members });
-        fresh.set(flatShard, blocks);
-      }
+    for (const { parameter, group } of fresh) {
+      const { flatShard } = parameter.storage;
+      const rule = this.#choice.ruleOf(parameter, group);
+      if (!ids.has(rule)) ids.set(rule, ids.size);
+      const key = [ids.get(rule), ...this.#choice.statesBeside(group).map(({ name }) => name)].join();
+      const blocks = shards.get(flatShard) ?? new Map<string, FreshBlock<S>>();
+      const members: BlockMember<S>[] = blocks.get(key)?.members ?? [];
+      const last = members.at(-1);
+      members.push({ parameter, group, offset: last === undefined ? 0 : endOf(last) });
+      blocks.set(key, { flatShard, rule, members });
+      shards.set(flatShard, blocks);
     }
     using opened = new DisposableStack();
-    const all = [...fresh].flatMap(([flatShard, blocks]) =>
-      [...blocks.values()].map((block) => ({ flatShard, ...block }))
-    );
-    const blocks = all.map(({ flatShard, rule, members }) => {
-      const block = this.#newBlock(flatShard, rule, members);
+    const blocks = [...shards.values()].flatMap((blocks) => [...blocks.values()]).map((fresh) => {
+      const block = this.#newBlock(fresh);
       opened.defer(() => freeBlock(block));
       return block;
     });
@@ -144,6 +138,24 @@ export class OptimizerStates<S extends OptimizerSettings> {
       this.#blocks.push(block);
       for (const [index, { parameter }] of block.members.entries()) this.#places.set(parameter, { block, index });
     }
+  }
+
+  /** The parameters that require a gradient and that no block holds, with their groups. */
+  #withoutStates(): readonly { readonly parameter: Parameter; readonly group: ParamGroup<S> }[] {
+    const found: { readonly parameter: Parameter; readonly group: ParamGroup<S> }[] = [];
+    for (const group of this.#groups) {
+      for (const parameter of group.parameters) {
+        const held = this.#places.get(parameter)?.block.flatShard;
+        if (held === undefined) {
+          if (parameter.requiresGrad) found.push({ parameter, group });
+        } else if (held !== parameter.storage.flatShard) {
+          throw new ArgumentError(
+            `Cannot update '${parameter.fqn}' as it was sharded after its first step: build the optimizer after sharding`,
+          );
+        }
+      }
+    }
+    return found;
   }
 
   /** Every state of every parameter that requires a gradient. Allocates missing states first, as zeros. */
@@ -201,7 +213,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
   }
 
   /** Allocates the states of parameters. Where memory runs out, it keeps none. */
-  #newBlock(flatShard: FlatShard, rule: UpdateRule<S>, members: readonly BlockMember<S>[]): ParameterBlock<S> {
+  #newBlock({ flatShard, rule, members }: FreshBlock<S>): ParameterBlock<S> {
     const { device } = flatShard;
     const length = members.reduce((_, member) => endOf(member), 0);
     const states = new Map<string, BlockState>();
