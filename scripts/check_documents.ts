@@ -1,7 +1,8 @@
 /**
- * Runs the code blocks of the README and of `docs/` from the packed npm package, in a folder of each document's own, once under
- * Bun and once under Deno, one more at a time than there are cores, as ranks wait for each other. What the word behind a
- * block's language makes of it:
+ * Runs the code blocks of the README and of `docs/` from the packed npm package, in a folder of each document's own. A document that is
+ * about starting runs under Bun and under Deno; the name of each other one decides which of the two runs it, and with `--all` both do.
+ * Documents run side by side, one more than there are cores, as ranks wait for each other. What the word behind a block's language
+ * makes of it:
  *
  *     ```ts            a program: it is run
  *     ```ts train.ts   a file: it is written, and the document's commands use it; so for yaml and json
@@ -19,6 +20,7 @@ import { cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "nod
 import { availableParallelism } from "node:os";
 import { delimiter } from "node:path";
 import process from "node:process";
+import { numberOf } from "../tests/support/name_number.ts";
 import { installInto, packInto, ROOT, temporaryFolder } from "./packed.ts";
 
 const RUNTIMES = ["bun", "deno"] as const;
@@ -36,7 +38,10 @@ interface Block {
   readonly text: string;
 }
 
-const asked = process.argv.slice(2);
+/** Documents that a newcomer follows, with whichever runtime is at hand. */
+const FOR_BOTH = ["README.md", "docs/install.md", "docs/from_pytorch.md"];
+const isAll = process.argv.includes("--all");
+const asked = process.argv.slice(2).filter((argument) => argument !== "--all");
 const all = [
   ...["README.md", "CHANGELOG.md", "CONTRIBUTING.md"],
   ...readdirSync(`${ROOT}docs`).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
@@ -47,7 +52,12 @@ using pack = temporaryFolder();
 const tarball = packInto(pack.path);
 const llama = `${pack.path}/llama`;
 await makeLlama();
-const queue = documents.flatMap((document) => RUNTIMES.map((runtime) => [document, runtime] as const));
+const queue = documents.flatMap((document) =>
+  RUNTIMES.filter((_, place) =>
+    isAll || asked.length > 0 || FOR_BOTH.includes(document) || numberOf(document) % 2 === place
+  )
+    .map((runtime) => [document, runtime] as const)
+);
 await Promise.all(Array.from({ length: availableParallelism() + 1 }, async () => {
   for (let next = queue.shift(); next !== undefined; next = queue.shift()) await runDocument(...next);
 }));

@@ -31,10 +31,10 @@ const saysPassed = / \.\.\. ok \(|^\(pass\) /;
 type RuntimeName = "bun" | "deno";
 
 /**
- * Folders whose subject depends on the runtime: FFI, files, sockets, processes, Workers. Without `--all` only their files run under
+ * Folders whose subject depends on the runtime: FFI, sockets, processes, Workers. Without `--all` only their files run under
  * both runtimes, and files that name `RUNTIME`. Every other file runs under one of both.
  */
-const ofRuntimes = ["checkpoint", "cli", "comm", "data", "faults", "ffi", "launch", "public", "runtime"];
+const ofRuntimes = ["cli", "comm", "faults", "ffi", "launch", "public", "runtime"];
 
 /** A file under a runtime. */
 interface Place {
@@ -58,7 +58,7 @@ const flags: readonly Flag[] = [
     name: "jobs",
     takes: "one",
     placeholder: "<n>",
-    description: "Files at a time (default: one more than cores, as ranks wait for each other)",
+    description: "Files at a time (default: two more than cores, as ranks wait for each other)",
   },
   {
     name: "all",
@@ -85,7 +85,7 @@ process.exitCode = await main(process.argv.slice(2));
 async function main(argv: readonly string[]): Promise<number> {
   const { uses, problems } = readFlags(flags, argv, { positional: "file" });
   const runtime = uses.get("runtime")?.texts.at(-1);
-  const jobs = Number(uses.get("jobs")?.texts.at(-1) ?? availableParallelism() + 1);
+  const jobs = Number(uses.get("jobs")?.texts.at(-1) ?? availableParallelism() + 2);
   const isWrong = !(jobs >= 1) || (runtime !== undefined && runtime !== "bun" && runtime !== "deno");
   if (problems.length > 0 || isWrong || uses.has("help")) {
     for (const { path, expected, got } of problems) print(`${path}: expected ${expected}, got ${got}`);

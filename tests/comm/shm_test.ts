@@ -2,10 +2,10 @@
 import { test } from "node:test";
 import { conformPlanes } from "../conformance/planes.ts";
 import { programOf, RUNTIME } from "../support/rank_process.ts";
-import { shareOf } from "../support/share.ts";
+import { onlyInAll, shareOf, usualFirst } from "../support/share.ts";
 import type { WorldOptions } from "../support/world.ts";
 
-conformPlanes("shm", shareOf([1, 2, 3, 4]), { over: "shm" });
+conformPlanes("shm", shareOf(usualFirst([1, 2, 3, 4], (place) => place === 2)), { over: "shm" });
 for (
   const [name, size, planes] of shareOf<readonly [string, number, NonNullable<WorldOptions<unknown>["planes"]>]>([
     // Staging so small that everything takes many rounds.
@@ -17,4 +17,4 @@ for (
 ) conformPlanes(`shm with ${name}`, [size], { over: "shm", planes });
 const other = RUNTIME === "bun" ? "deno" : "bun";
 if (programOf(other) === undefined) test("shm across runtimes", { skip: `needs ${other} in node_modules` }, () => {});
-else conformPlanes("shm across runtimes", shareOf([2, 3]), { over: "shm", runtimes: ["bun", "deno"] });
+else conformPlanes("shm across runtimes", shareOf([2, ...onlyInAll([3])]), { over: "shm", runtimes: ["bun", "deno"] });

@@ -5,7 +5,7 @@ import { TREE_MAILBOX_BYTES, TreeExchange } from "../../src/comm/hosts/tree_exch
 import { Replica } from "../../src/comm/hosts/replica.ts";
 import { float32 } from "../../src/dtype.ts";
 import { openHostsWorld } from "../support/hosts_world.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { onlyInAll, sharedTest as test } from "../support/share.ts";
 import { freePorts } from "../support/world.ts";
 
 const TIMEOUT = { timeout: 120_000 };
@@ -112,7 +112,7 @@ test("TreeExchange gives each rank the bytes of all, whenever what is published 
 
 test("calls and barriers between hosts cost updates in proportion to ranks", TIMEOUT, async () => {
   const CALLS = 100;
-  for (const size of [2, 4, 8, 16, 32, 64]) {
+  for (const size of [2, 8, 64, ...onlyInAll([4, 16, 32])]) {
     const perHost = Math.max(1, Math.min(8, size / 2));
     using world = await openHostsWorld(size, perHost, freePorts());
     const planes = ranksOf(size).map((rank) => world.plane(rank));

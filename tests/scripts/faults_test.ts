@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
@@ -13,13 +13,13 @@ function faults(...flags: readonly string[]) {
 
 // The script runs under Bun, whatever this runtime is, and starts runs under both.
 for (
-  const [only, says] of [
-    ["killed in a save", /rank 1 .* failed first: it was killed by SIGKILL/],
-    ["1 kills", /1 kills under Bun and Deno, each resumed from the newest checkpoint/],
-    ["bit-flipped", /checkpoint-4: shard-.* Bytes 0 to \d+ should have checksum/],
+  const [run, only, says] of [
+    [test, "killed in a save", /rank 1 .* failed first: it was killed by SIGKILL/],
+    [longTest, "1 kills", /1 kills under Bun and Deno, each resumed from the newest checkpoint/],
+    [longTest, "bit-flipped", /checkpoint-4: shard-.* Bytes 0 to \d+ should have checksum/],
   ] as const
 ) {
-  test(`faults does what it is asked for, and reports it: ${only}`, { timeout: 120_000 }, () => {
+  run(`faults does what it is asked for, and reports it: ${only}`, { timeout: 120_000 }, () => {
     const { status, stdout, stderr } = faults("--json", "--kills", "1", "--only", only);
     assert.equal(status, 0, stdout + stderr);
     const { faults: reports } = JSON.parse(stdout.trim().split("\n").at(-1) ?? "");

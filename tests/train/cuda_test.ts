@@ -100,7 +100,7 @@ longTest("memory of the host that cannot be pinned is one clear error", TIMEOUT,
   assert.match(stderr, /Cannot pin 16777216 more bytes of the host .*cudaErrorMemoryAllocation.*pinMemory: false/s);
 });
 
-test(
+longTest(
   "ranks that share a card go through memory of the host, or by an NCCL that joins them, and say which",
   TIMEOUT,
   async () => {

@@ -15,11 +15,12 @@ import { eventsOfStep, trainInterrupted, trainOddly, trainShared } from "./ranks
 
 const skip = lackingForTwin();
 const CASES = [
-  ["fsdp", 4, 8, 1],
   ["hsdp", 4, 4, 2],
-  ["offload", 2, 8, 1],
+  ["offload", 2, 4, 1],
 ] as const;
 const LONG_CASES = [
+  ["fsdp", 4, 8, 1],
+  ["offload", 2, 8, 1],
   ["ddp", 2, 8, 1],
   ["fsdp", 2, 4, 2],
   ["fsdp", 4, 8, 2],
