@@ -18,6 +18,7 @@ import {
   fullyShard,
   generate,
   openModel,
+  parallelizeContext,
   parallelizeModule,
   replicate,
   scope,
@@ -95,9 +96,14 @@ export async function laidOut(
   const run = new Run({ device, group, axes, print: () => undefined });
   const model = await openModel(run, config, { seed: 3 });
   const names = run.mesh.axes;
+  if (names.includes("context")) {
+    parallelizeContext(model, run.mesh.get("context"));
+    run.mesh.flatten(["shard", "context"], "shard_context");
+  }
+  const shards = names.includes("context") ? "shard_context" : "shard";
   if (names.includes("tensor")) parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model));
   if (checkpointing) applyActivationCheckpointing(model.layers);
-  const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
+  const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
   if (mode === "ddp") replicate(model, { mesh });
   else for (const module of [...model.layers, model]) fullyShard(module, { mesh });
   await model.load();

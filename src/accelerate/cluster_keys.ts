@@ -98,11 +98,12 @@ export const PARALLELISM_KEYS: readonly ForeignKey[] = [
   foreignKey("tp_size", whole(1), "`tpSize`: ranks that compute with parts of the weights", (count, to) => {
     to.axes.tensor = count;
   }),
-  ...([["cp_size", "context"], ["sp_size", "sequence"]] as const).map(([name, what]) =>
-    foreignKey(name, whole(1), `1: ${what} parallelism is refused, as it is not there yet`, (count, to) => {
-      if (count > 1) to.refuse("1", `${count}: ${what} parallelism is not there yet`);
-    })
-  ),
+  foreignKey("cp_size", whole(1), "`cpSize`: ranks that share the positions of each row", (count, to) => {
+    to.axes.context = count;
+  }),
+  foreignKey("sp_size", whole(1), "1: sequence parallelism is refused, as it is not there yet", (count, to) => {
+    if (count > 1) to.refuse("1", `${count}: sequence parallelism is not there yet`);
+  }),
   ...[
     ...["cp_backend", "cp_comm_strategy", "sp_backend", "sp_seq_length", "sp_seq_length_is_variable"],
     "sp_attn_implementation",

@@ -73,7 +73,7 @@ export class KeyTranslation {
   readonly problems: ConfigProblem[] = [];
   readonly wrapping: Wrapping = {};
   /** Replicas, ranks that share each, and ranks that compute with parts of the same weights. */
-  readonly axes: { replicate?: number; shard?: number; tensor?: number } = {};
+  readonly axes: { replicate?: number; shard?: number; context?: number; tensor?: number } = {};
   /** The start of ranks. */
   readonly ranks: LaunchedRanks = {};
   /** Keys that were read, by their names. */

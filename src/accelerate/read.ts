@@ -171,7 +171,7 @@ function takeOptions(options: string, to: KeyTranslation): void {
 /** Makes one plan, and one mesh, of the keys that say parts of them. */
 function finish(file: ConfigFile, to: KeyTranslation): ForeignConfig {
   const { policy = "TRANSFORMER_BASED_WRAP", classes = [], minNumParams = 0 } = to.wrapping;
-  const { replicate = 1, shard = 1, tensor = 1 } = to.axes;
+  const { replicate = 1, shard = 1, context = 1, tensor = 1 } = to.axes;
   const begin = (name: string): void => {
     to.key = to.said.get(name) ?? to.said.get("auto_wrap_policy") ?? { typed: name, where: undefined };
   };
@@ -186,8 +186,9 @@ function finish(file: ConfigFile, to: KeyTranslation): ForeignConfig {
   } else if (classes.length > 0) to.set("fsdpPlan", { mode: "transformer", classes: [...classes] });
   else if (to.said.has("auto_wrap_policy")) to.set("fsdpPlan", "transformer");
   begin("dp_shard_size");
-  if (tensor > 1) {
-    to.set("tpSize", tensor);
+  if (tensor > 1 || context > 1) {
+    if (tensor > 1) to.set("tpSize", tensor);
+    if (context > 1) to.set("cpSize", context);
     to.set("dpReplicateSize", replicate);
     to.set("fsdpSize", shard);
   } else if (shard > 1) to.set("mesh", `${replicate}x${shard}`);

@@ -12,9 +12,9 @@ import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { CacheSlot, type GenerationCache, KeyValues } from "./cache.ts";
 import { attentionDropout, type RandomContext } from "./dropout.ts";
-import { attention, rope } from "./functional.ts";
+import { attention, type AttentionFunction, rope } from "./functional.ts";
 import { Linear, type LinearOptions } from "./linear.ts";
-import type { Layer } from "./module.ts";
+import type { HookHandle, Layer } from "./module.ts";
 import { type FieldNames, RenamedModule } from "./renamed.ts";
 import type { RotaryTables } from "./rotary.ts";
 
@@ -95,6 +95,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   readonly #options: SelfAttentionOptions;
   readonly #project: (x: Tensor, context: LayerContext) => readonly [q: Tensor, k: Tensor, v: Tensor];
   readonly #past = new CacheSlot((cache) => new KeyValues(cache));
+  #attention: AttentionFunction = attention;
 
   /** Makes the projections, without memory. */
   constructor(device: Device, options: SelfAttentionOptions) {
@@ -139,8 +140,16 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     // Of projections that are cut over an axis each rank has some heads.
     const [heads, kvHeads] = [at(q.shape, 2, "dim") / headDim, at(k.shape, 2, "dim") / headDim];
     const attrs = { heads, kvHeads, causal: true, scale, softcap, window, dropout };
-    const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks, documentStarts);
+    // The tokens in a cache are those of the whole text.
+    const attend = pastKeyValues === undefined ? this.#attention : attention;
+    const heard = attend(queries, keys, values, attrs, attentionMask, this.sinks, documentStarts);
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()), context);
+  }
+
+  /** Has `attend` compute attention in calls without a cache. Used by context parallelism. @returns ends it */
+  setAttention(attend: AttentionFunction): HookHandle {
+    this.#attention = attend;
+    return () => void (this.#attention = attention);
   }
 
   /** The options that it was made with. */

@@ -186,6 +186,9 @@ export function attention(
   return applyOne(attentionOp, inputs, { ...attrs, documents, sinks: sinks !== undefined });
 }
 
+/** A function that computes {@link attention}. */
+export type AttentionFunction = typeof attention;
+
 /**
  * Rotates the heads of x [batch, seq, n * headDim] by the tables' angles. Without `positions` they are 0, 1, …
  *

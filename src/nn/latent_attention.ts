@@ -12,10 +12,10 @@ import type { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
 import { CacheSlot, KeyValues } from "./cache.ts";
 import { attentionDropout } from "./dropout.ts";
-import { attention, cat, rope } from "./functional.ts";
+import { attention, type AttentionFunction, cat, rope } from "./functional.ts";
 import { Indexer, type IndexerOptions } from "./indexer.ts";
 import { Linear } from "./linear.ts";
-import { Module } from "./module.ts";
+import { type HookHandle, Module } from "./module.ts";
 import { RMSNorm } from "./norm.ts";
 import type { ContextOutput } from "./pre_norm_block.ts";
 import type { RotaryTables } from "./rotary.ts";
@@ -79,6 +79,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
   readonly #options: LatentAttentionOptions;
   readonly #queries: (x: Tensor, context: LayerContext) => Queries;
   readonly #past = new CacheSlot((cache) => new KeyValues(cache));
+  #attention: AttentionFunction = attention;
 
   /** Makes the projections, without memory. */
   constructor(device: Device, options: LatentAttentionOptions) {
@@ -134,10 +135,18 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     // Of projections that are cut over an axis each rank has some heads.
     const heads = at(queries.shape, 2, "dim") / (nopeDim + ropeDim);
     const attrs = { heads, kvHeads: heads, causal: true, scale, dropout };
-    const hidden = this.oProj.call(attention(queries, keys, values, attrs, mask, undefined, documentStarts), context);
+    // The tokens in a cache are those of the whole text.
+    const attend = pastKeyValues === undefined ? this.#attention : attention;
+    const hidden = this.oProj.call(attend(queries, keys, values, attrs, mask, undefined, documentStarts), context);
     const { keySelection } = this.#options;
     if (selected === undefined || keySelection?.type !== "indexer" || !keySelection.isShared) return hidden;
     return { hidden, selectedKeys: selected };
+  }
+
+  /** Has `attend` compute attention in calls without a cache. Used by context parallelism. @returns ends it */
+  setAttention(attend: AttentionFunction): HookHandle {
+    this.#attention = attend;
+    return () => void (this.#attention = attention);
   }
 
   /** The options that it was made with. */

@@ -46,9 +46,9 @@ export const axesSection: Section<AxesConfig> = section(
     dpReplicateSize: size.optional().describe("Copies of the sharded model (default: 1)").meta({
       otherNames: ["data-parallel-replicate-degree"],
     }),
-    cpSize: size.default(1).describe("1: context parallelism is not there yet").meta({
-      otherNames: ["context-parallel-size"],
-    }),
+    cpSize: size.default(1).describe(
+      "Ranks that share the positions of each row, whose keys and values attention gathers: context parallelism",
+    ).meta({ otherNames: ["context-parallel-size", "context-parallel-degree", "cp"] }),
     epSize: size.default(1).describe("1: expert parallelism is not there yet").meta({
       otherNames: ["expert-parallel-size"],
     }),
@@ -59,7 +59,7 @@ export const axesSection: Section<AxesConfig> = section(
 );
 
 /** Axes that are refused beyond 1 rank. */
-const LATER = [["cpSize", "context"], ["epSize", "expert"], ["ppSize", "pipeline"]] as const;
+const LATER = [["epSize", "expert"], ["ppSize", "pipeline"]] as const;
 
 /** Further settings that decide about the axes. */
 interface Beside {
@@ -68,21 +68,20 @@ interface Beside {
 }
 
 /**
- * The axes that a configuration lays over the ranks, `replicate`, `shard` and `tensor`; undefined where it gives no sizes, so that
+ * The axes that a configuration lays over the ranks, `replicate`, `shard`, `context` and `tensor`; undefined where it gives no sizes, so that
  * `mesh` says how the model is sharded.
  *
  * @throws {ConfigError} for sizes whose product is not the number of ranks, and for those that nothing uses
  */
 export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShape | undefined {
-  const { tpSize, tpPlan, fsdpSize, dpReplicateSize: copies, strategy, mesh } = config;
+  const { tpSize, tpPlan, fsdpSize, dpReplicateSize: copies, cpSize, strategy, mesh } = config;
   const problems: ConfigProblem[] = [];
   for (const [path, what] of LATER) {
     const given = config[path];
     if (given > 1) problems.push({ path, expected: "1", got: `${given}: ${what} parallelism is not there yet` });
   }
-  const sizes = Object.entries({ dpReplicateSize: copies, fsdpSize, tpSize }).filter(([, given]) =>
-    given !== undefined
-  );
+  const given = { dpReplicateSize: copies, fsdpSize, ...cpSize > 1 ? { cpSize } : {}, tpSize };
+  const sizes = Object.entries(given).filter(([, given]) => given !== undefined);
   const text = sizes.map(([name, given]) => `${name} ${given}`).join(" × ");
   if (tpPlan !== undefined && (tpSize === 1 || (tpSize === undefined && fsdpSize === undefined))) {
     const got = tpSize === undefined ? "neither" : "tpSize 1";
@@ -94,21 +93,22 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
   if (strategy === "ddp" && (fsdpSize ?? 1) > 1) {
     problems.push({ path: "fsdpSize", expected: "1 with strategy ddp, which shards nothing", got: String(fsdpSize) });
   }
-  const others = sizes.reduce((all, [, given]) => all * (given ?? NaN), 1);
-  const rest = worldSize / others;
+  const product = sizes.reduce((all, [, size]) => all * (size ?? NaN), 1);
+  const rest = worldSize / product;
   const hasOpenTensor = tpPlan !== undefined && tpSize === undefined;
   const isOpen = hasOpenTensor || (strategy === "ddp" ? copies === undefined : fsdpSize === undefined);
   if (!Number.isInteger(rest) || (!isOpen && rest !== 1)) {
     const expected = `sizes whose product ${isOpen ? "divides" : "is"} ${countOf(worldSize, "rank")}`;
-    problems.push({ path: sizes.at(-1)?.[0] ?? "fsdpSize", expected, got: `${text} = ${others}` });
+    problems.push({ path: sizes.at(-1)?.[0] ?? "fsdpSize", expected, got: `${text} = ${product}` });
   }
   if (problems.length > 0) throw new ConfigError(problems);
   if (sizes.length === 0) return undefined;
   const tensor = hasOpenTensor ? rest : tpSize ?? 1;
-  const given = isOpen && !hasOpenTensor ? rest : 1;
+  const others = isOpen && !hasOpenTensor ? rest : 1;
   // Copies lie over one axis, whose name says that its ranks read other rows.
-  const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * given] : [copies ?? 1, (fsdpSize ?? 1) * given];
-  return { ...replicate > 1 ? { replicate } : {}, shard, ...tensor > 1 ? { tensor } : {} };
+  const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * others] : [copies ?? 1, (fsdpSize ?? 1) * others];
+  const context = cpSize > 1 ? { context: cpSize } : {};
+  return { ...replicate > 1 ? { replicate } : {}, shard, ...context, ...tensor > 1 ? { tensor } : {} };
 }
 
 /**
@@ -117,5 +117,6 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
  * @throws {ConfigError} as {@link axesOf}
  */
 export function dataRanks(config: AxesConfig & Beside, worldSize: number): number {
-  return worldSize / (axesOf(config, worldSize)?.["tensor"] ?? 1);
+  const axes = axesOf(config, worldSize);
+  return worldSize / ((axes?.["tensor"] ?? 1) * (axes?.["context"] ?? 1));
 }

@@ -23,6 +23,7 @@ import { tensor, zeros } from "../tensor/create.ts";
 import type { GradientReducer } from "../tensor/parameter_storage.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { takePositions } from "../axes/positions.ts";
 import { requireReducedOver } from "./axes.ts";
 
 /** Loss and tokens of a step; the same on every rank. */
@@ -130,16 +131,17 @@ export class StepFactors implements Disposable {
  */
 export function backwardStep(
   model: CausalLm,
-  { microBatches }: Batch,
+  { microBatches: rows }: Batch,
   device: Device,
   data: ProcessGroup,
   scaler?: GradScaler,
 ): StepLoss {
   const parts = { model, device, data, scaler };
   using factors = new StepFactors(parts);
+  const microBatches = ownPositions(model, rows);
   const { tokens, microBatches: count } = countAll(microBatches, data);
   const forwards = Array.from({ length: count }, (_, i) => (): Tensor => {
-    return forward(model, microBatches[i] ?? IGNORED_ROW, device);
+    return forward(model, microBatches[i] ?? ignoredRow(model), device);
   });
   return { loss: factors.within(tokens, () => backwardAll(parts, factors, forwards)), tokens };
 }
@@ -192,16 +194,34 @@ export function inputsOf(
   device: Device,
 ): CausalLmInputs & { readonly labels: Tensor } {
   requireRows(microBatch);
-  const { batch, seq, inputIds, labels, documentStarts, random } = microBatch;
+  const { batch, seq, inputIds, labels, documentStarts, positionIds, random } = microBatch;
   const shape = [batch, seq];
   const mask = maskOf(model, microBatch);
   return {
+    positionIds: positionIds && tensor(device, positionIds, { shape, dtype: int32 }),
     inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
     labels: tensor(device, labels, { shape, dtype: int32 }),
     documentStarts: documentStarts && tensor(device, documentStarts, { shape, dtype: int32 }),
     attentionMask: mask && tensor(device, mask, { shape, dtype: uint8 }),
     random,
   };
+}
+
+/**
+ * The positions of each row that this rank computes: all, but under context parallelism.
+ *
+ * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
+ */
+export function ownPositions(
+  { positions }: Pick<CausalLm, "positions">,
+  microBatches: readonly MicroBatch[],
+): readonly MicroBatch[] {
+  return positions === undefined ? microBatches : microBatches.map((rows) => takePositions(rows, positions));
+}
+
+/** A row whose labels are all ignored, see {@link IGNORED_ROW}: this rank's positions of it. */
+export function ignoredRow({ positions }: Pick<CausalLm, "positions">): MicroBatch {
+  return positions === undefined ? IGNORED_ROW : takePositions(IGNORED_ROW, positions);
 }
 
 /**

@@ -12,7 +12,7 @@ import type { Batch } from "../data/micro_batch.ts";
 import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
-import { countAll, IGNORED_ROW } from "./backward.ts";
+import { countAll, ignoredRow, ownPositions } from "./backward.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import { evaluationRows } from "./evaluation_rows.ts";
 import { ExactSum, totalOf } from "./exact_sum.ts";
@@ -65,12 +65,12 @@ export async function evaluate(
   try {
     for (;;) {
       const next = await group.together("read a batch to evaluate on", () => batches.next());
-      const microBatches = next.done ? [] : evaluationRows(model, next.value.microBatches);
+      const microBatches = next.done ? [] : ownPositions(model, evaluationRows(model, next.value.microBatches));
       const counts = countAll(microBatches, ranks);
       if (counts.microBatches === 0) break;
       tokens += counts.tokens;
       for (let i = 0; i < counts.microBatches; i++) {
-        const microBatch = microBatches[i] ?? IGNORED_ROW;
+        const microBatch = microBatches[i] ?? ignoredRow(model);
         const { losses, likeliest } = scoreTokens(model, microBatch);
         for (const [place, label] of microBatch.labels.entries()) {
           if (label === IGNORE_INDEX) continue;

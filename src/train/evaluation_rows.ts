@@ -3,7 +3,8 @@
  *
  * Note [Rows of an evaluation] Kernels compute each row of a product by itself, but the CPU's kernels sum products of at most 3 rows in
  * another order (`wasm/src/matmul.rs`, `is_skinny`). So a micro-batch of fewer than 4 tokens is padded. How many rows an expert gets
- * depends on all tokens of a micro-batch, so models with experts are given one row at a time, without its padding.
+ * depends on all tokens of a micro-batch, so models with experts are given one row at a time, without its padding. Under context
+ * parallelism a rank has a part of a row: there the numbers of models with experts are those of one rank within rounding.
  *
  * @module
  */

@@ -20,13 +20,22 @@ type RanksOfRun = Pick<Run, "group" | "localWorldSize">;
  */
 export function dataMeshOf(run: RanksOfRun & Pick<Run, "mesh">, config: StepConfig): DeviceMesh {
   if (axesOf(config, run.group.size) === undefined) return meshOf(run, config.mesh);
-  return run.mesh.axes.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
+  const { mesh } = run;
+  // Ranks that share positions have a copy of the model together, as those have that read other samples.
+  const shards = mesh.axes.includes("context") ? "shard_context" : "shard";
+  if (shards !== "shard") mesh.flatten(["shard", "context"], shards);
+  return mesh.axes.includes("replicate") ? mesh.slice(["replicate", shards]) : mesh.get(shards);
 }
 
-/** Three sizes: copies of the model, ranks that share a copy, and ranks that compute with parts of the same weights. */
+/** The ranks of a run by what they share. */
 export interface RankLayout {
+  /** Copies of the model. */
   readonly replicas: number;
+  /** Ranks that share a copy. */
   readonly shards: number;
+  /** Ranks that share the positions of a row; each copy is sharded over them too. */
+  readonly context: number;
+  /** Ranks that compute with parts of the same weights. */
   readonly tensor: number;
 }
 
@@ -39,10 +48,11 @@ export function layoutOf(run: RanksOfRun, config: StepConfig): RankLayout {
   const { group: { size } } = run;
   const axes = axesOf(config, size);
   if (axes !== undefined) {
-    return { replicas: axes["replicate"] ?? 1, shards: axes["shard"] ?? 1, tensor: axes["tensor"] ?? 1 };
+    const { replicate = 1, shard = 1, context = 1, tensor = 1 } = axes;
+    return { replicas: replicate, shards: shard * context, context, tensor };
   }
   const shards = config.strategy === "fsdp" ? shardRanks(run, config.mesh) : 1;
-  return { replicas: size / shards, shards, tensor: 1 };
+  return { replicas: size / shards, shards, context: 1, tensor: 1 };
 }
 
 /**

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { parallelizeContext } from "../axes/context.ts";
 import { parallelizeModule } from "../axes/parallelize.ts";
 import { replicate } from "../ddp/replicate.ts";
 import type { StatePool } from "../device/state_pool.ts";
@@ -37,7 +38,7 @@ interface ParallelizeOptions {
 }
 
 /**
- * Cuts a model over the tensor axis, shards it over the ranks or replicates it, and checkpoints its blocks, as the configuration says.
+ * Cuts a model over the tensor axis, shares positions over the context axis, shards it over the ranks or replicates it, and checkpoints its blocks, as the configuration says.
  *
  * @param options `optimizerStates`: pool of the optimizer's states; `note`: receives notices about plan and dtypes
  * @throws {ConfigError} if the plan names modules that the model does not have, the mesh has another number of ranks,
@@ -56,6 +57,7 @@ export function parallelize(
     const { tpPlan = "auto" } = config;
     parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, tpPlan === "auto" ? {} : tpPlan));
   }
+  if (run.mesh.axes.includes("context")) parallelizeContext(model, run.mesh.get("context"));
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
   if (config.strategy === "ddp") {

@@ -52,12 +52,14 @@ export async function planModel(
     return { model, estimate };
   }
   // The numbers of replicas and of parts stay; more ranks share each.
-  const { replicas, shards: given, tensor } = layoutOf(run, config);
+  const { replicas, shards: given, context, tensor } = layoutOf(run, config);
   const fixed = replicas * tensor;
   const fits = async (shards: number): Promise<boolean> => {
     const worldSize = fixed * shards;
     const globalBatch = config.globalBatch / size * worldSize;
-    const sizes = axesOf(config, size) === undefined ? { mesh: `${replicas}x${shards}` } : { fsdpSize: shards };
+    const sizes = axesOf(config, size) === undefined
+      ? { mesh: `${replicas}x${shards}` }
+      : { fsdpSize: shards / context };
     const same = { ...config, globalBatch, ...sizes };
     const taken = await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} });
     return needsOf(taken, device).every(({ bytes }) => bytes <= shortage.capacity);
@@ -69,7 +71,7 @@ export async function planModel(
     : fixed * shards <= MOST_RANKS
     ? `${fixed * shards} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
-  const readers = size / tensor;
+  const readers = size / (context * tensor);
   const samples = config.globalBatch / readers;
   throw await outOfMemoryError({
     ...{ shortage, numParameters: estimate.numParameters, worldSize: size, samples, ranks },

@@ -11,7 +11,7 @@ import type { Batch } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
 import { DEVICE_OPTIONS, type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
-import { ShapeError } from "../errors.ts";
+import { ArgumentError, ShapeError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { stepsTakenOn } from "../optim/optimizer.ts";
 import { processEnvironment } from "../runtime/env.ts";
@@ -131,10 +131,18 @@ export class Run implements AsyncDisposable {
    * ranks that read other data to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank must call it.
    *
    * @returns the mean loss in nats, a float32 scalar, the same on every rank
-   * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters, or over other ranks than {@link data}
+   * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters, or over other ranks than {@link data};
+   * or if the run has a context axis and the model's positions are not shared over it
    */
   backward(model: CausalLm, batch: Batch): Tensor {
     if (batch.step !== undefined) this.group.step = batch.step;
+    const sharers = this.data.size / this.samples.size;
+    if ((model.positions?.size ?? 1) !== sharers) {
+      throw new ArgumentError(
+        `Cannot run a backward: ${sharers} ranks of the run read the same rows for other positions, and the model's positions are shared ` +
+          `by ${model.positions?.size ?? 1}; call parallelizeContext(model, axis) with the run's context axis`,
+      );
+    }
     return backwardStep(model, batch, this.device, this.data).loss;
   }
 

@@ -6,6 +6,7 @@
 import { type MicroBatch, requireRows } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
 import { type DType, int32, uint8 } from "../dtype.ts";
+import { UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { IGNORED_ROW, lossOf, maskOf } from "./backward.ts";
@@ -26,6 +27,11 @@ export class StepInputs implements Disposable {
   readonly #parts: readonly StepPart[];
 
   constructor({ device, model }: StepContext, microBatches: readonly MicroBatch[]) {
+    if (model.positions !== undefined) {
+      throw new UnsupportedError(
+        "Cannot capture steps of a model that shares positions over a context axis: train without graphs",
+      );
+    }
     this.#device = device;
     this.#model = model;
     this.#parts = microBatches.map((microBatch) => {

@@ -17,7 +17,7 @@ import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
 import { at } from "../at.ts";
-import { ConfigError, UnsupportedError } from "../errors.ts";
+import { ConfigError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
 import { countOf } from "../words.ts";
@@ -202,7 +202,6 @@ function describeCut({ cutTokens, cutSamples }: Rows, sequenceLength: number, pa
  * @throws {ConfigError} naming file and line of a row that does not fit or has no token to train on, unless it is to be skipped
  * @throws {ConfigError} if there is less text than one sample, naming the files and how many tokens they have
  * @throws {ArgumentError} if an option is none of these, or the batch cannot be divided among the ranks that read other samples
- * @throws {UnsupportedError} if an axis of the run is to divide the positions of samples
  * @example
  * ```ts
  * import { launch, openModel, textData } from "fullyshard";
@@ -223,12 +222,6 @@ export async function textData(
 ): Promise<TextData> {
   requireKnownKeys("open text", options, KNOWN_OPTIONS);
   const { sequenceLength, batch, microBatches = 1, seed = 0, eosToken, name = "data", padTo } = options;
-  if (samples.size !== data.size) {
-    throw new UnsupportedError(
-      `Cannot divide samples among ${data.size} ranks of which ${samples.size} read other samples: no loader divides the positions of ` +
-        "a sample over an axis context (cp) yet; give that axis one rank",
-    );
-  }
   const paths = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
   const { tokenizer, groups } = await group.together("open the tokenizer", async () => {
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;

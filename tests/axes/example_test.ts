@@ -1,4 +1,4 @@
-/** `examples/fsdp_tp.ts` by the launcher, on other numbers of ranks. @module */
+/** `examples/fsdp_tp.ts` and `fsdp_cp.ts` by the launcher. @module */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -11,21 +11,21 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 const bin = `${root}bin/fullyshard.mjs`;
 
 /** Lines of steps, and the config that was saved. */
-function runExample(ranks: number): { readonly losses: readonly number[]; readonly modelType: unknown } {
+function runExample(name: string, ranks: number): { readonly losses: readonly number[]; readonly modelType: unknown } {
   using folder = temporaryDirectory();
   const { status, stdout, stderr } = spawnSync(
     "node",
-    [bin, "--runtime", RUNTIME, "run", "--nproc-per-node", String(ranks), `${root}examples/fsdp_tp.ts`],
+    [bin, "--runtime", RUNTIME, "run", "--nproc-per-node", String(ranks), `${root}examples/${name}.ts`],
     { encoding: "utf8", cwd: folder.path, timeout: 120_000 },
   );
   assert.equal(status, 0, stderr);
   const losses = [...stdout.matchAll(/loss (\d+\.\d+)/g)].map(([, loss]) => Number(loss));
-  const config: Record<string, unknown> = JSON.parse(readFileSync(folder.file("runs/fsdp_tp/config.json"), "utf8"));
+  const config: Record<string, unknown> = JSON.parse(readFileSync(folder.file(`runs/${name}/config.json`), "utf8"));
   return { losses, modelType: config["model_type"] };
 }
 
 test("examples/fsdp_tp.ts trains the same model on 2 and on 4 ranks", () => {
-  const [two, four] = [runExample(2), runExample(4)];
+  const [two, four] = [runExample("fsdp_tp", 2), runExample("fsdp_tp", 4)];
   assert.equal(four.modelType, "llama");
   assert.equal(four.losses.length, 20);
   assert.ok((four.losses.at(-1) ?? NaN) < (four.losses[0] ?? NaN) - 1, `it learns: ${four.losses}`);
@@ -35,4 +35,11 @@ test("examples/fsdp_tp.ts trains the same model on 2 and on 4 ranks", () => {
       `step ${step}: ${loss}, on 2 ranks ${two.losses[step]}`,
     );
   }
+});
+
+test("examples/fsdp_cp.ts trains on 2 ranks", () => {
+  const { losses, modelType } = runExample("fsdp_cp", 2);
+  assert.equal(modelType, "llama");
+  assert.equal(losses.length, 20);
+  assert.ok((losses.at(-1) ?? NaN) < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);
 });

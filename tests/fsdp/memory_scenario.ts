@@ -44,7 +44,7 @@ export async function measureMemory({ device, group }: WorldRank, data: MemoryCa
   const { data: readers, samples } = run;
   const context = { device, group, data: readers, model, optimizer, maxGradNorm: config.maxGradNorm, graph };
   const inUse: number[] = [];
-  const batch = config.globalBatch / readers.size / config.microBatches;
+  const batch = config.globalBatch / samples.size / config.microBatches;
   const seq = config.sequenceLength;
   for (let step = 1; step <= data.steps; step++) {
     const microBatches = Array.from({ length: config.microBatches }, (_, micro) => {

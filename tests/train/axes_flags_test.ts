@@ -29,6 +29,13 @@ test("--tp-size, --fsdp-size and --dp-replicate-size lay the ranks, and one of t
       [["--dp-replicate-size", "2", "--tp-size", "2"], 8, { replicate: 2, shard: 2, tensor: 2 }, 4],
       [["--dp-replicate-size", "2", "--fsdp-size", "2", "--tp-size", "2"], 8, { replicate: 2, shard: 2, tensor: 2 }, 4],
       [["--fsdp-size", "2", "--tp-plan", "auto"], 8, { shard: 2, tensor: 4 }, 2],
+      [["--cp-size", "2"], 4, { shard: 2, context: 2 }, 2],
+      [["--cp-size", "2", "--tp-size", "2", "--dp-replicate-size", "2"], 8, {
+        replicate: 2,
+        shard: 1,
+        context: 2,
+        tensor: 2,
+      }, 2],
       [["--strategy", "ddp", "--tp-size", "2"], 8, { shard: 4, tensor: 2 }, 4],
     ] as const
   ) {
@@ -52,7 +59,7 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
         4,
         /expected sizes whose product is 4 ranks, got fsdpSize 2 × tpSize 8 = 16/,
       ],
-      [["--cp-size", "2"], 4, /cpSize: expected 1, got 2: context parallelism is not there yet/],
+      [["--cp-size", "3"], 4, /cpSize: expected sizes whose product divides 4 ranks, got cpSize 3 = 3/],
       [["--ep-size", "2"], 4, /epSize: expected 1, got 2: expert parallelism is not there yet/],
       [["--pp-size", "2"], 4, /ppSize: expected 1, got 2: pipeline parallelism is not there yet/],
       [["--mesh", "2x2", "--tp-size", "2"], 4, /mesh: expected shard, as tpSize 2 lays the ranks, got '2x2'/],
@@ -99,6 +106,8 @@ for (
       [4, "gpt_oss", { tpSize: 2, dpReplicateSize: 2, microBatches: 2 }],
       [4, "deepseek_v2", { tpSize: 4, activationCheckpointing: "full" }],
       [4, "gpt2", { tpSize: 2, strategy: "ddp" }],
+      [2, "llama", { cpSize: 2, precision: "bfloat16" }],
+      [4, "deepseek_v2", { cpSize: 2, tpSize: 2, activationCheckpointing: "full" }],
     ] as const,
   )
 ) {
@@ -170,3 +179,21 @@ test(
     }
   },
 );
+
+test("a run with --cp-size trains and evaluates packed documents as one without", { timeout: 240_000 }, async () => {
+  using folder = temporaryDirectory();
+  const heldOut = ["--eval-data", folder.write("held.txt", "what is held out ".repeat(30)), "--eval-every", "3"];
+  const few = (out: string, ...more: readonly string[]): readonly string[] =>
+    flagsIn(folder, "--steps", "6", "--packing", "bfd-split", ...heldOut, "--out", folder.file(out), ...more);
+  for (const [out, ranks, more] of [["plain", 1, []], ["shared", 2, ["--cp-size", "2"]]] as const) {
+    const ended = await run(few(out, ...more), { ranks });
+    assert.equal(ended.code, 0, ended.stderr);
+    if (ranks === 2) assert.match(ended.stderr, /FSDP over 2 ranks \(shard 1 × context 2, shm\)/);
+  }
+  const [plain, shared] = [losses(folder, "plain"), losses(folder, "shared")];
+  assert.equal(plain.size, 6);
+  for (const [step, loss] of plain) {
+    const found = shared.get(step) ?? NaN;
+    assert.ok(Math.abs(found - loss) < 1e-5 * loss, `step ${step}: ${found}, without ${loss}`);
+  }
+});

@@ -6,7 +6,7 @@ import { openCommDevice } from "../support/comm_device.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { type AxesOrders, type AxesReport, readPositions, shardOver, trainOnText } from "./axes_ranks.ts";
+import { type AxesOrders, type AxesReport, computeAll, shardOver, trainOnText } from "./axes_ranks.ts";
 
 const TEXT = Array.from({ length: 40 }, (_, i) => `line ${i * i} of some text`).join("\n");
 
@@ -55,10 +55,12 @@ test("Run.backward() refuses gradients that are added over other ranks than the 
   }
 });
 
-test("textData() refuses an axis that is to divide positions", async () => {
-  using folder = temporaryDirectory();
-  for (const error of valuesOf(await world(2, readPositions, { data: folder.write("text.txt", TEXT) }))) {
-    assert.match(error, /^UnsupportedError: Cannot divide samples among 2 ranks of which 1 .* axis context \(cp\) yet/);
+test("Run.backward() refuses a context axis whose ranks compute all positions", async () => {
+  for (const error of valuesOf(await world(2, computeAll))) {
+    assert.match(
+      error,
+      /^ArgumentError: Cannot run a backward: 2 ranks of the run read the same rows for other positions, .* parallelizeContext/,
+    );
   }
 });
 

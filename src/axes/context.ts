@@ -1,0 +1,184 @@
+/**
+ * Context parallelism: the ranks of an axis share the positions of each row. A layer computes each position by itself, but for
+ * attention, for which the keys and values of all ranks are gathered. Each of a rank's two parts attends to the keys up to its own end,
+ * which gives the bits of one rank.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { DeviceMesh } from "../comm/mesh.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { SelfAttention } from "../nn/attention.ts";
+import { CausalConv } from "../nn/causal_conv.ts";
+import { attention, type AttentionFunction, cat } from "../nn/functional.ts";
+import { Dropout } from "../nn/dropout.ts";
+import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
+import { Indexer } from "../nn/indexer.ts";
+import { LatentAttention } from "../nn/latent_attention.ts";
+import type { HookHandle, Module } from "../nn/module.ts";
+import { copyElements } from "../ops/convert.ts";
+import type { ComputeOp, OpContext } from "../ops/op.ts";
+import { narrowed, threeSizes } from "../shape.ts";
+import { applyOne } from "../tensor/apply.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { takeAll } from "../unwind.ts";
+import type { RegionAttrs } from "./ops.ts";
+import { zigzag } from "./positions.ts";
+
+/** Copies between a row's positions in their order and the parts of all ranks, [ranks, batch, seq, width]. */
+function copyParts(rows: Tensor, ranks: Tensor, { size }: ProcessGroup, from: "rows" | "ranks"): void {
+  const [, seq] = threeSizes("gatherPositions", rows.shape);
+  const width = seq / (2 * size);
+  for (let rank = 0; rank < size; rank++) {
+    const { shape: [, ...shape], strides: [, ...strides], offset } = narrowed(ranks.layout, 0, rank, 1);
+    for (const [i, part] of zigzag({ rank, size }).entries()) {
+      const inOrder = rows.view(narrowed(rows.layout, 1, part * width, width));
+      const ofRank = ranks.view(narrowed({ shape, strides, offset }, 1, i * width, width));
+      if (from === "rows") copyElements(ofRank, inOrder);
+      else copyElements(inOrder, ofRank);
+    }
+  }
+}
+
+/** Memory for the parts of all ranks of [batch, seq of all, width]. */
+function partsOfAll(context: OpContext, rows: Tensor, { size }: ProcessGroup): Tensor {
+  const [batch, seq, width] = threeSizes("gatherPositions", rows.shape);
+  return context.empty([size, batch, seq / size, width], rows.dtype);
+}
+
+const gatherPositionsOp: ComputeOp<RegionAttrs> = {
+  name: "gatherPositions",
+  infer: (inputs, { group }) =>
+    inputs.map(({ shape, dtype }) => ({ shape: shape.with(1, at(shape, 1, "dim") * group.size), dtype })),
+  forward(call) {
+    const { group, unit } = call.attrs;
+    const [own, rows] = [call.dense(call.input(0)), call.output(0)];
+    const all = partsOfAll(call, rows, group);
+    group.allGather(all.ptr, own.ptr, own.numel * own.dtype.byteLength, `keys and values of '${unit}'`).wait();
+    copyParts(rows, all, group, "ranks");
+  },
+  backward(call) {
+    const { group, unit } = call.attrs;
+    const grad = call.grad(0);
+    const all = partsOfAll(call, grad, group);
+    copyParts(grad, all, group, "rows");
+    const out = call.out(0);
+    const slices = Array.from({ length: group.size }, (_, rank) => ({ offset: rank * out.numel, length: out.numel }));
+    group.reduceScatter(
+      { src: all.ptr, dtype: all.dtype, slices, dst: out.ptr, dstDtype: out.dtype, accumulate: false },
+      `gradients of keys and values of '${unit}'`,
+    ).wait();
+  },
+};
+
+/** Attention of this rank's two parts of each row to the keys of all ranks up to the end of each part. */
+function attentionOver(group: ProcessGroup, unit: string): AttentionFunction {
+  return (q, k, v, attrs, keyMask, sinks, documentStarts) => {
+    const widths = [at(k.shape, 2, "dim"), at(v.shape, 2, "dim")];
+    const joined = applyOne(gatherPositionsOp, [cat([k, v], -1)], { group, unit });
+    const width = at(q.shape, 1, "dim") / 2;
+    const heard = zigzag(group).map((part, i) => {
+      const seen = joined.narrow(1, 0, (part + 1) * width).split(widths, -1);
+      const starts = documentStarts?.narrow(1, i * width, width);
+      const queries = q.narrow(1, i * width, width);
+      return attention(queries, at(seen, 0, "part"), at(seen, 1, "part"), attrs, keyMask, sinks, starts);
+    });
+    return cat(heard, 1);
+  };
+}
+
+/** Layers that pass a state along a row, or choose keys of all ranks. */
+const PASSING = [GatedDeltaNet, CausalConv, Indexer];
+
+/** Refuses models whose ranks would need more of each other than keys and values. */
+function requireDivisible(model: CausalLm): void {
+  const passing = [...model.namedModules()].find(([, module]) => PASSING.some((kind) => module instanceof kind));
+  if (passing !== undefined) {
+    throw new UnsupportedError(
+      `Cannot share positions over a context axis: '${passing[0]}' (${
+        passing[1].constructor.name
+      }) needs the positions before its ` +
+        "own, which other ranks have; use a context axis of 1 rank",
+    );
+  }
+  if (model.countsPadding) {
+    throw new UnsupportedError(
+      "Cannot share positions over a context axis: the loss that balances the routers is of all positions of a row, and a rank has " +
+        "a part of them; set router_aux_loss_coef to 0, or use a context axis of 1 rank",
+    );
+  }
+  const dropping = [...model.namedModules()].find(([, module]) => dropProbability(module) > 0);
+  if (dropping !== undefined) {
+    throw new UnsupportedError(
+      `Cannot share positions over a context axis: '${
+        dropping[0]
+      }' drops out by places in a row, and a rank counts its own; set its ` +
+        "probability to 0, or use a context axis of 1 rank",
+    );
+  }
+}
+
+/** Refuses full rows without a cache, as attention would take them for this rank's positions. */
+function requirePositions(inputs: unknown): void {
+  const has = (name: string): boolean =>
+    typeof inputs === "object" && inputs !== null && Reflect.get(inputs, name) !== undefined;
+  if (has("positionIds") || has("pastKeyValues")) return;
+  throw new ArgumentError(
+    "Cannot run a forward without 'positionIds': the ranks of a context axis share the positions of each row. Give full rows to " +
+      "run.backward or evaluate, which take this rank's positions",
+  );
+}
+
+/** The probability with which a module drops out. */
+function dropProbability(module: Module): number {
+  if (module instanceof Dropout) return module.p;
+  const attends = module instanceof SelfAttention || module instanceof LatentAttention;
+  return attends ? module.options.attentionDropout ?? 0 : 0;
+}
+
+/**
+ * Lets the ranks of a context axis share the positions of each row: each computes two parts of it, and attention gathers the keys and
+ * values of all. `run.backward`, the trainer and `evaluate` take full rows and give each rank its part; the loss is of the positions of
+ * all ranks. A rank's activations are those of its positions, besides the keys and values of one layer at a time. Shard the model over the
+ * context axis too, so that its gradients are summed: `mesh.flatten(["shard", "context"], "shard_context")`. Every rank must call it.
+ *
+ * @param axis one axis of a mesh
+ * @returns ends it
+ * @throws {UnsupportedError} if layers pass a state along a row, choose keys, or drop out, or routers are balanced by a loss
+ * @throws {ArgumentError} if the mesh has several axes, or the model shares its positions already
+ * @example
+ * ```ts ignore
+ * const run = await launch({ axes: { shard: 2, context: 2 } });
+ * const model = await openModel(run, "path/to/llama");
+ * parallelizeContext(model, run.mesh.get("context"));
+ * fullyShard(model, { mesh: run.mesh.flatten(["shard", "context"], "shard_context") });
+ * ```
+ */
+export function parallelizeContext(model: CausalLm, axis: DeviceMesh): HookHandle {
+  const { axes, group } = axis;
+  if (axes.length !== 1) {
+    throw new ArgumentError(
+      `Cannot share positions over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`,
+    );
+  }
+  model.ensureNames();
+  group.agree(`share positions of ${model.constructor.name}`, () => {
+    if (model.positions !== undefined) {
+      throw new ArgumentError("Cannot share positions: the model's ranks do so already");
+    }
+    if (group.size > 1) requireDivisible(model);
+  });
+  if (group.size === 1) return () => {};
+  const ends = [...model.namedModules()].flatMap(([name, module]): HookHandle[] => {
+    const attends = module instanceof SelfAttention || module instanceof LatentAttention;
+    return attends ? [module.setAttention(attentionOver(group, name))] : [];
+  });
+  ends.push(model.registerForwardPreHook(([inputs]) => requirePositions(inputs)));
+  model.positions = { rank: group.rank, size: group.size };
+  return () => {
+    model.positions = undefined;
+    takeAll(ends.splice(0));
+  };
+}
