@@ -6,7 +6,7 @@
 
 export { DataLoader, type LoaderOptions, type LoaderState } from "../src/data/loader.ts";
 export type { Mixture, MixturePart } from "../src/data/mixture.ts";
-export type { MicroBatch } from "../src/data/micro_batch.ts";
+export type { MicroBatch, RowSlice } from "../src/data/micro_batch.ts";
 export { openText, type TextDocument, type TextOptions, type TextSource } from "../src/data/documents.ts";
 export {
   type PackingProgress,

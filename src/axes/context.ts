@@ -124,9 +124,9 @@ function requireDivisible(model: CausalLm): void {
 function requirePositions(inputs: unknown): void {
   const has = (name: string): boolean =>
     typeof inputs === "object" && inputs !== null && Reflect.get(inputs, name) !== undefined;
-  if (has("positionIds") || has("pastKeyValues")) return;
+  if (has("pastKeyValues") || (has("positionIds") && has("rowLength"))) return;
   throw new ArgumentError(
-    "Cannot run a forward without 'positionIds': the ranks of a context axis share the positions of each row. Give full rows to " +
+    "Cannot run a forward without 'positionIds' and 'rowLength': the ranks of a context axis share the positions of each row. Give full rows to " +
       "run.backward or evaluate, which take this rank's positions",
   );
 }

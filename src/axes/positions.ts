@@ -51,8 +51,11 @@ export function takePositions(microBatch: MicroBatch, part: PositionPart): Micro
     labels: take(tokenOf(labels, IGNORE_INDEX)),
     batch,
     seq: 2 * width,
-    positionIds: take((row, position) => position < seq ? position - startAt(row, position) : 0),
     documentStarts: documentStarts && take(startAt),
+    part: {
+      positionIds: take((row, position) => position < seq ? position - startAt(row, position) : 0),
+      rowLength: seq,
+    },
     random,
   };
 }

@@ -6,6 +6,14 @@
 import { ArgumentError } from "../errors.ts";
 import type { RandomSource } from "../random.ts";
 
+/** Tokens of longer rows. */
+export interface RowSlice {
+  /** Positions of the tokens in their documents, [batch, seq]. */
+  readonly positionIds: Int32Array;
+  /** Tokens of a full row. */
+  readonly rowLength: number;
+}
+
 /** The samples that a rank computes forward and backward at once. */
 export interface MicroBatch {
   /** Token ids, row-major [batch, seq]. */
@@ -21,11 +29,8 @@ export interface MicroBatch {
    * first token. Tokens see their own document alone, and positions count from 0 in each. @default each row is one document
    */
   readonly documentStarts?: Int32Array | undefined;
-  /**
-   * Positions of the tokens, [batch, seq], where the tokens are a part of their rows. `documentStarts` are then places in the rows.
-   * @default one after the other, from 0 in each document
-   */
-  readonly positionIds?: Int32Array | undefined;
+  /** The part that the tokens are of longer rows, in which `documentStarts` are places. @default the rows are complete */
+  readonly part?: RowSlice | undefined;
   /** Tokens of each row that are no padding, which lies behind them: [batch]. @default all */
   readonly lengths?: Int32Array | undefined;
   /**
@@ -48,8 +53,8 @@ export interface Batch {
  *
  * @throws {ArgumentError} naming the row and the token
  */
-export function requireRows({ batch, seq, documentStarts, lengths, positionIds }: MicroBatch): void {
-  if (positionIds !== undefined) return; // its rows were checked before they were divided
+export function requireRows({ batch, seq, documentStarts, lengths, part }: MicroBatch): void {
+  if (part !== undefined) return; // its rows were checked before they were divided
   if (lengths !== undefined) {
     const wrong = lengths.findIndex((length) => length < 1 || length > seq);
     if (lengths.length !== batch || wrong >= 0) {

@@ -102,7 +102,7 @@ export interface DecoderParts {
 /** FieldNames of the inputs of a model. */
 const INPUTS: KnownKeys<CausalLmInputs> = {
   ...{ inputIds: true, labels: true, logitsToKeep: true, random: true, attentionMask: true, positionIds: true },
-  ...{ documentStarts: true, pastKeyValues: true, selectedKeys: true, perToken: true },
+  ...{ documentStarts: true, rowLength: true, pastKeyValues: true, selectedKeys: true, perToken: true },
 };
 
 /** Embedding, blocks, final norm: `model.` in most checkpoints. */
@@ -133,7 +133,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   }
 
   forward(inputs: CausalLmInputs): BodyOutput {
-    const { inputIds, attentionMask, documentStarts, pastKeyValues, random } = inputs;
+    const { inputIds, attentionMask, documentStarts, rowLength, pastKeyValues, random } = inputs;
     const [batch, seq] = inputIds.shape;
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     const isMatrix = batch !== undefined && seq !== undefined && inputIds.ndim === 2;
@@ -153,7 +153,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     if (documentStarts !== undefined) requireDocuments(documentStarts, [batch, seq], pastKeyValues);
     const positionIds = inputs.positionIds ??
       (documentStarts === undefined ? undefined : this.#positionsWithin(documentStarts, seq));
-    let context: LayerContext = { attentionMask, positionIds, documentStarts, pastKeyValues, random };
+    let context: LayerContext = { attentionMask, positionIds, documentStarts, rowLength, pastKeyValues, random };
     let hidden = scaledEmbedding(this.embedTokens.call(inputIds), this.#embedScale);
     if (this.embedPositions !== undefined) {
       const positions = positionIds ?? this.#positions.of(past, seq);

@@ -175,18 +175,18 @@ export class RotaryTables {
    *
    * @throws {UnsupportedError} if documents lie in a row that is long enough for other angles than theirs
    */
-  of(seq: number, { positionIds, pastKeyValues, documentStarts }: LayerContext): CosSin {
+  of(seq: number, { positionIds, pastKeyValues, documentStarts, rowLength = seq }: LayerContext): CosSin {
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     const { scaling } = this.#options;
-    if (documentStarts !== undefined && scaling.type === "longrope" && isLong(this.#options, seq)) {
+    if (documentStarts !== undefined && scaling.type === "longrope" && isLong(this.#options, rowLength)) {
       throw new UnsupportedError(
-        `Cannot pack documents into rows of ${seq} tokens: the model's "longrope" turns texts of more than ` +
+        `Cannot pack documents into rows of ${rowLength} tokens: the model's "longrope" turns texts of more than ` +
           `${scaling.originalMaxPositions} tokens by other angles than shorter ones, and a row has one set of angles. ` +
           `Use rows of at most ${scaling.originalMaxPositions} tokens, or pack nothing`,
       );
     }
     if (scaling.type === "longrope") pastKeyValues?.limit(scaling.originalMaxPositions);
-    return positionIds === undefined ? this.rows(past, seq) : this.all(past + seq);
+    return positionIds === undefined ? this.rows(past, seq) : this.all(past + rowLength);
   }
 
   /** Rows of `count` positions from `start` on. */

@@ -194,11 +194,12 @@ export function inputsOf(
   device: Device,
 ): CausalLmInputs & { readonly labels: Tensor } {
   requireRows(microBatch);
-  const { batch, seq, inputIds, labels, documentStarts, positionIds, random } = microBatch;
+  const { batch, seq, inputIds, labels, documentStarts, part, random } = microBatch;
   const shape = [batch, seq];
   const mask = maskOf(model, microBatch);
   return {
-    positionIds: positionIds && tensor(device, positionIds, { shape, dtype: int32 }),
+    positionIds: part && tensor(device, part.positionIds, { shape, dtype: int32 }),
+    rowLength: part?.rowLength,
     inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
     labels: tensor(device, labels, { shape, dtype: int32 }),
     documentStarts: documentStarts && tensor(device, documentStarts, { shape, dtype: int32 }),

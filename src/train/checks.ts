@@ -104,7 +104,8 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
  *
  * @throws {ConfigError}
  */
-export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh, frozenDtype }: StepConfig): void {
+export function requireCompatible(config: StepConfig): void {
+  const { strategy, cpuOffload, offloadStates, mesh, frozenDtype, cudaGraphs, cpSize } = config;
   const problems: ConfigProblem[] = [];
   const expected = "strategy fsdp with it";
   if (cpuOffload && strategy === "ddp") {
@@ -117,6 +118,9 @@ export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh, f
   if (frozenDtype !== "file" && frozenDtype !== "float32" && strategy === "ddp") {
     const got = `'ddp', which keeps frozen weights in float32, and '${frozenDtype}'`;
     problems.push({ path: "frozenDtype", expected, got });
+  }
+  if (cudaGraphs && cpSize > 1) {
+    problems.push({ path: "cudaGraphs", expected: "cpSize 1 with it", got: `cpSize ${cpSize}` });
   }
   if (offloadStates !== undefined && !cpuOffload) {
     problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });

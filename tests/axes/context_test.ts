@@ -50,7 +50,13 @@ test("copies of a model over shards and positions have the bits of shards", asyn
 });
 
 // The rows that an expert gets, and so the order in which it sums, depend on all tokens of a rank: models here have no experts.
-for (const [family, more] of [["mistral", {}], ["deepseek_v2", { first_k_dense_replace: 99 }], ["gpt2", {}]] as const) {
+for (
+  const [family, more] of [
+    ["mistral", {}],
+    ["deepseek_v2", { first_k_dense_replace: 99 }],
+    ["gpt2", {}],
+  ] as const
+) {
   test(`an evaluation of ${family} has the bits of one rank, and documents hear nothing of each other`, async () => {
     const config = { ...zooModels(family)[0]?.hfConfig, ...more };
     const measure = async (axes: MeshShape, more: Omit<RowOrders, "config" | "axes">): Promise<unknown> => {
@@ -69,6 +75,17 @@ for (const [family, more] of [["mistral", {}], ["deepseek_v2", { first_k_dense_r
     }
   });
 }
+
+test("angles of longrope are those of the full row", async () => {
+  const rope = { rope_type: "longrope", rope_theta: 10000, partial_rotary_factor: 1 };
+  const factors = { short_factor: [1, 1.1, 1.2, 1.3], long_factor: [2, 3, 4, 5] };
+  // Rows of 13 tokens are long, and a rank's 8 or 4 of them would not be.
+  const sizes = { original_max_position_embeddings: 10, rope_parameters: { ...rope, ...factors } };
+  const config = { ...zooModels("phi3")[0]?.hfConfig, ...sizes };
+  const measure = async (axes: MeshShape): Promise<unknown> =>
+    valuesOf(await world(sizeOf(axes), evaluateRows, { data: { config, axes, hasDocuments: false } }))[0];
+  for (const axes of MESHES.slice(0, 2)) assert.deepEqual(await measure(axes), await measure({ shard: 1 }));
+});
 
 test("models whose ranks would need more than keys and values are refused by the module's name", async () => {
   for (
@@ -94,7 +111,10 @@ test("full rows in a forward of one's own are refused, and generation takes full
   for (
     const [said, ids] of valuesOf(await world(2, callItself, { data: { config, axes: { shard: 1, context: 2 } } }))
   ) {
-    assert.match(said, /^ArgumentError: Cannot run a forward without 'positionIds': .* run\.backward or evaluate/);
+    assert.match(
+      said,
+      /^ArgumentError: Cannot run a forward without 'positionIds' and 'rowLength': .* run\.backward or evaluate/,
+    );
     assert.equal(ids.length, 3);
   }
 });
@@ -121,8 +141,8 @@ test("takePositions() gives each rank two parts of a row, with places and paddin
   assert.deepEqual(takePositions(row, { rank: 0, size: 2 }), {
     inputIds: Int32Array.of(10, 11, 16, 0),
     labels: Int32Array.of(11, 12, -100, -100),
-    positionIds: Int32Array.of(0, 1, 3, 0),
     documentStarts: Int32Array.of(0, 0, 3, 3),
+    part: { positionIds: Int32Array.of(0, 1, 3, 0), rowLength: 7 },
     ...{ batch: 1, seq: 4, random: undefined },
   });
   assert.deepEqual(takePositions(row, { rank: 1, size: 2 }).inputIds, Int32Array.of(12, 13, 14, 15));

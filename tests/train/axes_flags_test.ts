@@ -4,6 +4,7 @@ import { ConfigError } from "../../doors/errors.ts";
 import type { RunConfig } from "../../doors/config.ts";
 import { resolveConfig } from "../../src/config/resolve.ts";
 import { axesOf, dataRanks } from "../../src/train/axes_config.ts";
+import { requireCompatible } from "../../src/train/checks.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { estimateStep } from "../../src/train/estimate.ts";
 import { measureMemory, type MemoryReport } from "../fsdp/memory_scenario.ts";
@@ -79,6 +80,15 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
       argv.join(" "),
     );
   }
+});
+
+test("steps over a context axis are not captured", async () => {
+  const config = await configOf("--cp-size", "2", "--cuda-graphs");
+  const pattern = /cudaGraphs: expected cpSize 1 with it, got cpSize 2/;
+  assert.throws(
+    () => requireCompatible(config),
+    (error) => error instanceof ConfigError && pattern.test(error.message),
+  );
 });
 
 test("--tp-plan takes styles as JSON, and refuses what is no style", async () => {
