@@ -9,8 +9,9 @@
  * 3. A user's signal is passed on at once. Ranks may be saving then, so they have `userGraceMs`.
  * 4. Each rank leads a process group, so processes that it started are stopped with it.
  * 5. If the launcher itself is killed, a shell at the other end of a pipe kills the groups within a second, without the ranks'
- *   help or a timer. The shell starts before the ranks, and gets each rank's group as soon as it exists. If Node started the
- *   launcher and is killed, `bin/run_program.mjs` kills the launcher.
+ *   help or a timer. The shell starts before the ranks, and gets each rank's group as soon as it exists. A launcher that is killed
+ *   right after it has started a rank does not write the rank's group any more: on Linux the shell finds such a rank by the run's
+ *   name and the host's number in its environment. If Node started the launcher and is killed, `bin/run_program.mjs` kills the launcher.
  *
  * @module
  */
@@ -124,7 +125,7 @@ class Supervisor {
       } else if (this.#userSignal === undefined) this.#forward(what === "pipe" ? "SIGTERM" : "SIGHUP");
       for (const child of this.#children.values()) for (const source of [child.stdout, child.stderr]) source?.resume();
     };
-    this.#watchdog = startWatchdog();
+    this.#watchdog = startWatchdog(starts[0]?.variables ?? {});
     const ends = starts.map((start) => this.#start(start));
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
@@ -338,11 +339,19 @@ function signalByShell(group: number, signal: NodeJS.Signals): void {
 const watchdogScript = `while read -r word; do [ "$word" = done ] && exit 0; groups="$groups $word"; done
 for group in $groups; do kill -s TERM -- "-$group"; done 2>/dev/null
 sleep 0.5 2>/dev/null || sleep 1
-for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null`;
+for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
+ranks=$(grep -azlxF "FULLYSHARD_RUN_ID=$1" /proc/[0-9]*/environ 2>/dev/null)
+[ -n "$ranks" ] && for file in $(grep -azlxF "GROUP_RANK=$2" $ranks 2>/dev/null); do
+  pid=\${file#/proc/}; kill -s KILL "\${pid%/environ}"
+done 2>/dev/null`;
 
-/** Starts the shell of Note [Stopping ranks]. Its end of the pipe closes when this process is gone, for any reason. */
-function startWatchdog(): ChildProcess {
-  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog"], {
+/**
+ * Starts the shell of Note [Stopping ranks]. Its end of the pipe closes when this process is gone, for any reason.
+ *
+ * @param variables the environment of a rank
+ */
+function startWatchdog({ FULLYSHARD_RUN_ID: run = "", GROUP_RANK: host = "" }: Variables): ChildProcess {
+  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog", run, host], {
     stdio: ["pipe", "ignore", "ignore"],
     detached: true,
   });

@@ -178,6 +178,15 @@ test("run() leaves nothing behind when it is killed itself", async () => {
   await untilDead([...pidsAfter("pid", launcher.stdout()), ...pidsAfter("child", launcher.stdout())]);
 });
 
+// As a rank does whose launcher is killed after it has started it, and before it has told the shell that watches.
+test("run() that is killed leaves no process in a group that its shell was not told of", async () => {
+  const launcher = startCli(["run", "--nproc-per-node", "2", behave, "0:wait", "1:apart"]);
+  await launcher.until(/\[rank0\] pid[^]*child|child[^]*\[rank0\] pid/);
+  process.kill(launcher.pid, "SIGKILL");
+  await launcher.ended;
+  await untilDead([...pidsAfter("pid", launcher.stdout()), ...pidsAfter("child", launcher.stdout())]);
+});
+
 test("run() keeps output in files as --redirects, --tee and --local-ranks-filter say", async () => {
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-launch-`);
   try {

@@ -1,6 +1,6 @@
 /**
  * A rank that behaves as told: `<rank>:<behavior>` for each rank, where a behavior is `ok`, `exit=<code>`, `kill`,
- * `throw`, `wait`, `stubborn` (ignores signals) or `child` (waits with a process of its own).
+ * `throw`, `wait`, `stubborn` (ignores signals), `child` (waits with a process of its own) or `apart` (that leads a group).
  *
  * @module
  */
@@ -37,8 +37,9 @@ switch (name) {
     process.stdout.write("ready\n");
     wait();
     break;
-  case "child": {
-    const child = spawn("sleep", ["1000"], { stdio: "ignore" });
+  case "child":
+  case "apart": {
+    const child = spawn("sleep", ["1000"], { stdio: "ignore", detached: name === "apart" });
     process.stdout.write(`child ${child.pid}\n`);
     wait();
     break;
