@@ -30,8 +30,8 @@ type Laid = Omit<FamilyOrders, "config"> & {
   readonly twin?: string;
 };
 
-/** Families whose layers need the positions before their own, or choose keys: a context axis is refused. */
-const PASSING: readonly string[] = ["qwen3_next", "qwen3_5", "qwen3_5_moe", "lfm2", "glm_moe_dsa"];
+/** Families whose layers need the positions before their own, choose keys, or draw routes: a context axis is refused. */
+const PASSING: readonly string[] = ["qwen3_next", "qwen3_5", "qwen3_5_moe", "lfm2", "glm_moe_dsa", "phimoe"];
 
 /** The families that a context axis can divide. */
 export const DIVISIBLE: readonly string[] = ZOO.filter((family) => !PASSING.includes(family));

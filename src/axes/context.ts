@@ -176,9 +176,9 @@ export function parallelizeContext(model: CausalLm, axis: DeviceMesh): HookHandl
     return attends ? [module.setAttention(attentionOver(group, name))] : [];
   });
   ends.push(model.registerForwardPreHook(([inputs]) => requirePositions(inputs)));
-  model.positions = { rank: group.rank, size: group.size };
+  model.positions = group;
   return () => {
-    model.positions = undefined;
+    if (ends.length > 0) model.positions = undefined;
     takeAll(ends.splice(0));
   };
 }

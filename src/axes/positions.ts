@@ -4,8 +4,11 @@
  *
  * @module
  */
+import { createHash } from "node:crypto";
 import { at } from "../at.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import { type MicroBatch, requireRows } from "../data/micro_batch.ts";
+import { ArgumentError } from "../errors.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
 
 /** A rank's place on a context axis. */
@@ -25,9 +28,14 @@ export function zigzag({ rank, size }: PositionPart): readonly [first: number, s
  * A rank's positions of each row, with their numbers. Rows whose length is no multiple of 2 × `size` are padded behind their end with
  * tokens that have no label.
  *
- * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
+ * @throws {ArgumentError} if the rows are parts themselves, or numbers of tokens, beginnings of documents or lengths do not fit
  */
 export function takePositions(microBatch: MicroBatch, part: PositionPart): MicroBatch {
+  if (microBatch.part !== undefined) {
+    throw new ArgumentError(
+      "Cannot divide the positions of a micro-batch that is a part of its rows already: give full rows",
+    );
+  }
   requireRows(microBatch);
   const { batch, seq, inputIds, labels, documentStarts, random } = microBatch;
   const width = Math.ceil(seq / (2 * part.size));
@@ -58,4 +66,31 @@ export function takePositions(microBatch: MicroBatch, part: PositionPart): Micro
     },
     random,
   };
+}
+
+/**
+ * Refuses other rows on other ranks of a context axis. Every rank of the axis must call it.
+ *
+ * @throws {ArgumentError} naming the ranks, on every rank
+ */
+export function requireSameRows(microBatches: readonly MicroBatch[], group: ProcessGroup): void {
+  const hash = createHash("sha256");
+  for (
+    const { batch, seq, inputIds, labels, documentStarts = new Int32Array(), lengths = new Int32Array() }
+      of microBatches
+  ) {
+    hash.update(`${batch} ${seq} ${documentStarts.length} ${lengths.length};`);
+    for (const { buffer, byteOffset, byteLength } of [inputIds, labels, documentStarts, lengths]) {
+      hash.update(new Uint8Array(buffer, byteOffset, byteLength));
+    }
+  }
+  const digests = group.exchangeText(hash.digest("hex"), "rows of a context axis");
+  const other = digests.findIndex((digest) => digest !== digests[0]);
+  if (other < 0) return;
+  throw new ArgumentError(
+    `Cannot share positions: ranks ${group.worldRanks[0]} and ${
+      group.worldRanks[other]
+    } of one context axis read other rows. Ranks ` +
+      "of a context axis must read the same micro-batches: divide samples by run.samples, and not by ranks",
+  );
 }

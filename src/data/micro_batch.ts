@@ -49,11 +49,17 @@ export interface Batch {
 }
 
 /**
- * Refuses beginnings of documents and lengths of rows that do not fit the tokens: kernels rely on them.
+ * Refuses numbers of tokens, beginnings of documents and lengths of rows that do not fit each other: kernels rely on them.
  *
  * @throws {ArgumentError} naming the row and the token
  */
-export function requireRows({ batch, seq, documentStarts, lengths, part }: MicroBatch): void {
+export function requireRows({ batch, seq, inputIds, labels, documentStarts, lengths, part }: MicroBatch): void {
+  for (const [name, tokens] of Object.entries({ inputIds, labels })) {
+    if (tokens.length === batch * seq) continue;
+    throw new ArgumentError(
+      `Cannot run a micro-batch with such ${name}: expected ${batch} × ${seq} numbers, got ${tokens.length}`,
+    );
+  }
   if (part !== undefined) return; // its rows were checked before they were divided
   if (lengths !== undefined) {
     const wrong = lengths.findIndex((length) => length < 1 || length > seq);

@@ -4,7 +4,7 @@
  * @module
  */
 import type { ParallelizePlan } from "../axes/parallelize.ts";
-import type { PositionPart } from "../axes/positions.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Companions } from "../checkpoint/format/companions.ts";
 import type { LoadHfOptions } from "../checkpoint/hugging_face/load.ts";
 import type { SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
@@ -66,8 +66,8 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   companions: Companions | undefined;
   /** Keys that saved configs have otherwise than `hfConfig`, e.g. the end of text of another tokenizer. */
   configChanges: Readonly<Record<string, unknown>> | undefined;
-  /** The positions of each row that this rank computes. Set by `parallelizeContext`. @default all */
-  positions: PositionPart | undefined;
+  /** The ranks that share the positions of each row. Set by `parallelizeContext`. @default each rank computes all positions */
+  positions: ProcessGroup | undefined;
   #eosIds: readonly number[] | undefined;
 
   /** Takes the facts that are known before the parameters exist. */

@@ -137,7 +137,10 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     const [batch, seq] = inputIds.shape;
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     const isMatrix = batch !== undefined && seq !== undefined && inputIds.ndim === 2;
-    if (!isMatrix || (inputs.positionIds === undefined && past + seq > this.#maxPositions)) {
+    if (
+      !isMatrix ||
+      (past + (rowLength ?? seq) > this.#maxPositions && (inputs.positionIds === undefined || rowLength !== undefined))
+    ) {
       const [shape, left] = [inputIds.shape.join(", "), this.#maxPositions - past];
       const why = past === 0 ? "" : `, as ${past} of ${this.#maxPositions} positions are in the cache`;
       throw new ArgumentError(

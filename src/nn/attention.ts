@@ -30,8 +30,6 @@ export interface LayerContext extends RandomContext {
    * passes anything from a document to the next. @default each row is one document
    */
   readonly documentStarts?: Tensor | undefined;
-  /** Tokens of a full row, where these are a part of one. @default these, behind the tokens in the cache */
-  readonly rowLength?: number | undefined;
   /** The tokens before these, which are added to it. @default there are none, and none are kept */
   readonly pastKeyValues?: GenerationCache | undefined;
   /**

@@ -9,7 +9,7 @@
  */
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { type DropoutAttrs, dropoutOp, type RandomStream, requireProbability } from "../ops/dropout.ts";
 import { checkSeed, keyOf, type RandomSource } from "../random.ts";
 import { applyOne } from "../tensor/apply.ts";
@@ -21,16 +21,25 @@ import { Module } from "./module.ts";
 export interface RandomContext {
   /** Source of the numbers; needed if a layer draws, which none does in evaluation. */
   readonly random?: RandomSource | undefined;
+  /** Tokens of a full row, where these are a part of one. @default these, behind the tokens in the cache */
+  readonly rowLength?: number | undefined;
 }
 
 /**
  * Random stream of a layer in a call; see Note [Random numbers of a forward].
  *
  * @param purpose distinguishes the streams of one layer
+ * @throws {UnsupportedError} if the call's tokens are parts of rows, as numbers are drawn by the place in the row
  * @throws {ArgumentError} if the call was not given the numbers of its samples
  */
 export function streamOf(layer: Module, purpose: string, context: RandomContext | undefined): RandomStream {
   const { fqn = "" } = layer;
+  if (context?.rowLength !== undefined) {
+    throw new UnsupportedError(
+      `Cannot draw the ${purpose} of '${fqn}': it is drawn by the place in a row, and the ranks of a context axis have parts of rows. ` +
+        "Set its probability to 0, call model.eval(), or use a context axis of 1 rank",
+    );
+  }
   const random = context?.random;
   if (random === undefined) {
     throw new ArgumentError(

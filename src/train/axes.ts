@@ -7,6 +7,7 @@ import type { DeviceMesh, MeshShape } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 
 /** The data of ranks that differ on an axis: other samples, other positions of the same samples, or the same data. */
@@ -84,6 +85,25 @@ export function samplePartOf(mesh: DeviceMesh): SamplePart {
     part.size *= length;
   }
   return part;
+}
+
+/**
+ * Refuses a model whose positions are shared by other ranks than those of the run's axis that carries positions.
+ *
+ * @param what the action in the error's text
+ * @throws {ArgumentError} naming both lists of ranks
+ */
+export function requirePositionRanks(what: string, { positions }: Pick<CausalLm, "positions">, mesh: DeviceMesh): void {
+  const axes = mesh.axes.filter((name) => AXES[name] === "positions");
+  const wanted = axes.length === 0 ? [] : mesh.slice(axes).group.worldRanks;
+  const [expected, found] = [wanted, positions?.worldRanks ?? []].map((ranks) =>
+    ranks.length > 1 ? `ranks ${ranks.join(", ")}` : "no ranks"
+  );
+  if (expected === found) return;
+  throw new ArgumentError(
+    `Cannot ${what}: ${expected} of the run are to share the positions of rows (axis 'context' or 'cp'), and the model's are shared ` +
+      `by ${found}; call parallelizeContext(model, axis) with that axis of the run's mesh, and with no other`,
+  );
 }
 
 /**

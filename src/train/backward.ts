@@ -23,7 +23,7 @@ import { tensor, zeros } from "../tensor/create.ts";
 import type { GradientReducer } from "../tensor/parameter_storage.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { takePositions } from "../axes/positions.ts";
+import { requireSameRows, takePositions } from "../axes/positions.ts";
 import { requireReducedOver } from "./axes.ts";
 
 /** Loss and tokens of a step; the same on every rank. */
@@ -209,15 +209,18 @@ export function inputsOf(
 }
 
 /**
- * The positions of each row that this rank computes: all, but under context parallelism.
+ * The positions of each row that this rank computes: all, but under context parallelism. There every rank must call it.
  *
- * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
+ * @throws {ArgumentError} if ranks that share positions have other rows, or numbers of tokens, beginnings of documents or lengths of
+ * rows do not fit each other
  */
 export function ownPositions(
   { positions }: Pick<CausalLm, "positions">,
   microBatches: readonly MicroBatch[],
 ): readonly MicroBatch[] {
-  return positions === undefined ? microBatches : microBatches.map((rows) => takePositions(rows, positions));
+  if (positions === undefined) return microBatches;
+  requireSameRows(microBatches, positions);
+  return microBatches.map((rows) => takePositions(rows, positions));
 }
 
 /** A row whose labels are all ignored, see {@link IGNORED_ROW}: this rank's positions of it. */

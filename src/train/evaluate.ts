@@ -12,6 +12,7 @@ import type { Batch } from "../data/micro_batch.ts";
 import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
+import { requirePositionRanks } from "./axes.ts";
 import { countAll, ignoredRow, ownPositions } from "./backward.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import { evaluationRows } from "./evaluation_rows.ts";
@@ -39,7 +40,7 @@ export interface Evaluation {
  * sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
  *
  * @param data this rank's part: a {@link TextData} is read once from its begin to its end
- * @throws {ArgumentError} if no token on any rank has a label
+ * @throws {ArgumentError} if no token on any rank has a label, or the ranks of the run's context axis do not share the model's positions
  * @throws the error of reading `data`; on the other ranks a {@link CollectiveError} naming it
  * @example
  * ```ts
@@ -54,10 +55,11 @@ export interface Evaluation {
  * ```
  */
 export async function evaluate(
-  { group, data: ranks = group }: Pick<Run, "group"> & Partial<Pick<Run, "data">>,
+  { group, data: ranks = group, mesh }: Pick<Run, "group"> & Partial<Pick<Run, "data" | "mesh">>,
   model: CausalLm,
   data: AsyncIterable<Batch> | Iterable<Batch>,
 ): Promise<Evaluation> {
+  if (mesh !== undefined) requirePositionRanks("evaluate", model, mesh);
   using _mode = evaluationMode(model);
   const batches = iterate(data);
   const sum = new ExactSum();

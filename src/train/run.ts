@@ -23,7 +23,7 @@ import { Trace } from "../runtime/trace.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { takeAll } from "../unwind.ts";
-import { dataRanksOf, runAxes, type SamplePart, samplePartOf } from "./axes.ts";
+import { dataRanksOf, requirePositionRanks, runAxes, type SamplePart, samplePartOf } from "./axes.ts";
 import { backwardStep } from "./backward.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
@@ -136,13 +136,7 @@ export class Run implements AsyncDisposable {
    */
   backward(model: CausalLm, batch: Batch): Tensor {
     if (batch.step !== undefined) this.group.step = batch.step;
-    const sharers = this.data.size / this.samples.size;
-    if ((model.positions?.size ?? 1) !== sharers) {
-      throw new ArgumentError(
-        `Cannot run a backward: ${sharers} ranks of the run read the same rows for other positions, and the model's positions are shared ` +
-          `by ${model.positions?.size ?? 1}; call parallelizeContext(model, axis) with the run's context axis`,
-      );
-    }
+    requirePositionRanks("run a backward", model, this.mesh);
     return backwardStep(model, batch, this.device, this.data).loss;
   }
 

@@ -3,7 +3,13 @@ import { type CausalLm, evaluate, generate, int32, openModel, parallelizeContext
 import type { MicroBatch } from "../../src/data/micro_batch.ts";
 import { IGNORE_INDEX } from "../../doors/nn.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
-import { type FamilyOrders, type FamilyReport, laidOut, trainFamily as train } from "../../scripts/axes/training.ts";
+import {
+  batchOf,
+  type FamilyOrders,
+  type FamilyReport,
+  laidOut,
+  trainFamily as train,
+} from "../../scripts/axes/training.ts";
 import { Run } from "../../src/train/run.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
@@ -76,4 +82,32 @@ export async function activationBytes(rank: WorldRank, orders: FamilyOrders): Pr
   return rank.device.allocator.stats.peak - inUse;
 }
 
-rankFunctions(import.meta.url, { trainFamily, evaluateRows, refuse, callItself, activationBytes });
+/** The errors of a backward: of other rows on each rank, of rows that are parts, and of positions shared over another axis. */
+export async function mistakes(rank: WorldRank, config: FamilyOrders["config"]): Promise<readonly string[]> {
+  const { run, model } = await laidOut(rank, { config, axes: { shard: 1, context: 2 } });
+  const inputIds = Int32Array.of(1, 2, 3, 4 + rank.rank);
+  const rows: MicroBatch = { inputIds, labels: inputIds, batch: 1, seq: 4 };
+  const same = { ...rows, inputIds: Int32Array.of(1, 2, 3, 4), labels: Int32Array.of(1, 2, 3, 4) };
+  const parts = { ...same, part: { positionIds: inputIds, rowLength: 8 } };
+  const short = { ...same, labels: Int32Array.of(1, 2, 3) };
+  const said = (one: MicroBatch): string =>
+    messageOf(() => {
+      using _frame = scope();
+      run.backward(model, { microBatches: [one] });
+    });
+  const other = new Run({ device: rank.device, group: rank.group, axes: { shard: 2 }, print: () => undefined });
+  return [said(rows), said(parts), said(short), messageOf(() => other.backward(model, { microBatches: [same] }))];
+}
+
+/** The error of a training that draws by places in a row. */
+export async function drawInTraining(rank: WorldRank, orders: FamilyOrders): Promise<string> {
+  const { run, model } = await laidOut(rank, orders);
+  return messageOf(() => {
+    using _frame = scope();
+    run.backward(model, batchOf(run, model, 0));
+  });
+}
+
+rankFunctions(import.meta.url, {
+  ...{ trainFamily, evaluateRows, refuse, callItself, activationBytes, mistakes, drawInTraining },
+});

@@ -8,7 +8,16 @@ import { zooModels } from "../../scripts/zoo/families.ts";
 import { takePositions } from "../../src/axes/positions.ts";
 import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { activationBytes, callItself, evaluateRows, refuse, type RowOrders, trainFamily } from "./context_ranks.ts";
+import {
+  activationBytes,
+  callItself,
+  drawInTraining,
+  evaluateRows,
+  mistakes,
+  refuse,
+  type RowOrders,
+  trainFamily,
+} from "./context_ranks.ts";
 
 const sizeOf = (axes: MeshShape): number => Object.values(axes).reduce((all, length) => all * length, 1);
 
@@ -103,6 +112,35 @@ test("models whose ranks would need more than keys and values are refused by the
       assert.match(found, /^UnsupportedError: Cannot share positions over a context axis: /);
       assert.match(found, message);
     }
+  }
+});
+
+test("numbers that are drawn by the place in a row are refused in the forward, also by routers", async () => {
+  const config = zooModels("phimoe")[0]?.hfConfig ?? assert.fail();
+  for (const said of valuesOf(await world(2, drawInTraining, { data: { config, axes: { shard: 1, context: 2 } } }))) {
+    assert.match(
+      said,
+      /^UnsupportedError: Cannot draw the .* of 'model\.layers\.0\..*': it is drawn by the place in a row/,
+    );
+  }
+});
+
+test("other rows on ranks of an axis, parts of rows, and positions of another axis are refused", async () => {
+  const config = zooModels("llama")[0]?.hfConfig ?? assert.fail();
+  for (const [other, parts, short, axis] of valuesOf(await world(2, mistakes, { data: config }))) {
+    assert.match(
+      other ?? "",
+      /^ArgumentError: Cannot share positions: ranks 0 and 1 of one context axis read other rows/,
+    );
+    assert.match(parts ?? "", /^ArgumentError: Cannot divide the positions .* a part of its rows already/);
+    assert.match(
+      short ?? "",
+      /^ArgumentError: Cannot run a micro-batch with such labels: expected 1 × 4 numbers, got 3/,
+    );
+    assert.match(
+      axis ?? "",
+      /^ArgumentError: Cannot run a backward: no ranks .*, and the model's are shared by ranks 0, 1/,
+    );
   }
 });
 

@@ -59,7 +59,7 @@ test("Run.backward() refuses a context axis whose ranks compute all positions", 
   for (const error of valuesOf(await world(2, computeAll))) {
     assert.match(
       error,
-      /^ArgumentError: Cannot run a backward: 2 ranks of the run read the same rows for other positions, .* parallelizeContext/,
+      /^ArgumentError: Cannot run a backward: ranks 0, 1 of the run are to share .* shared by no ranks; call parallelizeContext/,
     );
   }
 });
