@@ -4,12 +4,12 @@
  *
  * @module
  */
-import { createHash } from "node:crypto";
 import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { type MicroBatch, requireRows } from "../data/micro_batch.ts";
 import { ArgumentError } from "../errors.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
+import { sha256 } from "../runtime/checksum.ts";
 
 /** A rank's place on a context axis. */
 export interface PositionPart {
@@ -74,17 +74,15 @@ export function takePositions(microBatch: MicroBatch, part: PositionPart): Micro
  * @throws {ArgumentError} naming the ranks, on every rank
  */
 export function requireSameRows(microBatches: readonly MicroBatch[], group: ProcessGroup): void {
-  const hash = createHash("sha256");
-  for (
-    const { batch, seq, inputIds, labels, documentStarts = new Int32Array(), lengths = new Int32Array() }
-      of microBatches
-  ) {
-    hash.update(`${batch} ${seq} ${documentStarts.length} ${lengths.length};`);
-    for (const { buffer, byteOffset, byteLength } of [inputIds, labels, documentStarts, lengths]) {
-      hash.update(new Uint8Array(buffer, byteOffset, byteLength));
-    }
-  }
-  const digests = group.exchangeText(hash.digest("hex"), "rows of a context axis");
+  const pieces = microBatches.flatMap(
+    ({ batch, seq, inputIds, labels, documentStarts = new Int32Array(), lengths = new Int32Array() }) => [
+      `${batch} ${seq} ${documentStarts.length} ${lengths.length};`,
+      ...[inputIds, labels, documentStarts, lengths].map(({ buffer, byteOffset, byteLength }) =>
+        new Uint8Array(buffer, byteOffset, byteLength)
+      ),
+    ],
+  );
+  const digests = group.exchangeText(sha256(pieces), "rows of a context axis");
   const other = digests.findIndex((digest) => digest !== digests[0]);
   if (other < 0) return;
   throw new ArgumentError(
