@@ -35,7 +35,8 @@ export interface MeshReport {
 /** Steps before and after the save. */
 const HALF = 2;
 
-function digestOf(states: Iterable<readonly [string, StateTensor]>): string {
+/** A digest of the values of states, by name. */
+export function digestOf(states: Iterable<readonly [string, StateTensor]>): string {
   const hash = createHash("sha256");
   for (const [name, { shape, toArray }] of [...states].sort(([a], [b]) => a < b ? -1 : 1)) {
     const values = toArray();

@@ -96,11 +96,10 @@ const PASSING = [GatedDeltaNet, CausalConv, Indexer];
 function requireDivisible(model: CausalLm): void {
   const passing = [...model.namedModules()].find(([, module]) => PASSING.some((kind) => module instanceof kind));
   if (passing !== undefined) {
+    const [name, { constructor: { name: kind } }] = passing;
     throw new UnsupportedError(
-      `Cannot share positions over a context axis: '${passing[0]}' (${
-        passing[1].constructor.name
-      }) needs the positions before its ` +
-        "own, which other ranks have; use a context axis of 1 rank",
+      `Cannot share positions over a context axis: '${name}' (${kind}) needs the positions before its own, which other ranks have; ` +
+        "use a context axis of 1 rank",
     );
   }
   if (model.countsPadding) {
@@ -111,10 +110,9 @@ function requireDivisible(model: CausalLm): void {
   }
   const dropping = [...model.namedModules()].find(([, module]) => dropProbability(module) > 0);
   if (dropping !== undefined) {
+    const [name] = dropping;
     throw new UnsupportedError(
-      `Cannot share positions over a context axis: '${
-        dropping[0]
-      }' drops out by places in a row, and a rank counts its own; set its ` +
+      `Cannot share positions over a context axis: '${name}' drops out by places in a row, and a rank counts its own; set its ` +
         "probability to 0, or use a context axis of 1 rank",
     );
   }
@@ -126,8 +124,8 @@ function requirePositions(inputs: unknown): void {
     typeof inputs === "object" && inputs !== null && Reflect.get(inputs, name) !== undefined;
   if (has("pastKeyValues") || (has("positionIds") && has("rowLength"))) return;
   throw new ArgumentError(
-    "Cannot run a forward without 'positionIds' and 'rowLength': the ranks of a context axis share the positions of each row. Give full rows to " +
-      "run.backward or evaluate, which take this rank's positions",
+    "Cannot run a forward without 'positionIds' and 'rowLength': the ranks of a context axis share the positions of each row. Give " +
+      "full rows to run.backward or evaluate, which take this rank's positions",
   );
 }
 

@@ -85,10 +85,9 @@ export function requireSameRows(microBatches: readonly MicroBatch[], group: Proc
   const digests = group.exchangeText(sha256(pieces), "rows of a context axis");
   const other = digests.findIndex((digest) => digest !== digests[0]);
   if (other < 0) return;
+  const [first, second] = [0, other].map((rank) => group.worldRanks[rank]);
   throw new ArgumentError(
-    `Cannot share positions: ranks ${group.worldRanks[0]} and ${
-      group.worldRanks[other]
-    } of one context axis read other rows. Ranks ` +
-      "of a context axis must read the same micro-batches: divide samples by run.samples, and not by ranks",
+    `Cannot share positions: ranks ${first} and ${second} of one context axis read other rows. Ranks of a context axis must read ` +
+      "the same micro-batches: divide samples by run.samples, and not by ranks",
   );
 }

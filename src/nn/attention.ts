@@ -140,7 +140,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     // Of projections that are cut over an axis each rank has some heads.
     const [heads, kvHeads] = [at(q.shape, 2, "dim") / headDim, at(k.shape, 2, "dim") / headDim];
     const attrs = { heads, kvHeads, causal: true, scale, softcap, window, dropout };
-    // The tokens in a cache are those of the whole text.
+    // A cache has the keys and values of all tokens, so nothing is gathered.
     const attend = pastKeyValues === undefined ? this.#attention : attention;
     const heard = attend(queries, keys, values, attrs, attentionMask, this.sinks, documentStarts);
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()), context);

@@ -135,7 +135,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     // Of projections that are cut over an axis each rank has some heads.
     const heads = at(queries.shape, 2, "dim") / (nopeDim + ropeDim);
     const attrs = { heads, kvHeads: heads, causal: true, scale, dropout };
-    // The tokens in a cache are those of the whole text.
+    // A cache has the keys and values of all tokens, so nothing is gathered.
     const attend = pastKeyValues === undefined ? this.#attention : attention;
     const hidden = this.oProj.call(attend(queries, keys, values, attrs, mask, undefined, documentStarts), context);
     const { keySelection } = this.#options;

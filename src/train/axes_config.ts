@@ -81,7 +81,7 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
     if (given > 1) problems.push({ path, expected: "1", got: `${given}: ${what} parallelism is not there yet` });
   }
   const given = { dpReplicateSize: copies, fsdpSize, ...cpSize > 1 ? { cpSize } : {}, tpSize };
-  const sizes = Object.entries(given).filter(([, given]) => given !== undefined);
+  const sizes = Object.entries(given).filter(([, size]) => size !== undefined);
   const text = sizes.map(([name, given]) => `${name} ${given}`).join(" × ");
   if (tpPlan !== undefined && (tpSize === 1 || (tpSize === undefined && fsdpSize === undefined))) {
     const got = tpSize === undefined ? "neither" : "tpSize 1";

@@ -36,7 +36,8 @@ export interface Evaluation {
 
 /**
  * Measures a model's loss and accuracy on all of `data`, without gradients and in evaluation mode: cross-entropy alone, without losses
- * that balance routers. On the CPU the numbers are the same bits on any number of ranks. Afterwards each module is in its earlier mode, and
+ * that balance routers. On the CPU the numbers are the same bits on any number of ranks, but for models with experts whose positions
+ * ranks share. Afterwards each module is in its earlier mode, and
  * sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
  *
  * @param data this rank's part: a {@link TextData} is read once from its begin to its end

@@ -11,7 +11,7 @@ import type { Batch } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
 import { DEVICE_OPTIONS, type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
-import { ArgumentError, ShapeError } from "../errors.ts";
+import { ShapeError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { stepsTakenOn } from "../optim/optimizer.ts";
 import { processEnvironment } from "../runtime/env.ts";

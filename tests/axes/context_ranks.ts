@@ -3,21 +3,10 @@ import { type CausalLm, evaluate, generate, int32, openModel, parallelizeContext
 import type { MicroBatch } from "../../src/data/micro_batch.ts";
 import { IGNORE_INDEX } from "../../doors/nn.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
-import {
-  batchOf,
-  type FamilyOrders,
-  type FamilyReport,
-  laidOut,
-  trainFamily as train,
-} from "../../scripts/axes/training.ts";
+import { batchOf, type FamilyOrders, laidOut } from "../../scripts/axes/training.ts";
 import { Run } from "../../src/train/run.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
-
-/** Trains a family over axes. */
-export function trainFamily(rank: WorldRank, orders: FamilyOrders): Promise<FamilyReport> {
-  return train(rank, orders);
-}
 
 /** Rows of 13 tokens, which no number of parts divides: of two documents each, or of one. */
 const SEQ = 13;
@@ -109,5 +98,5 @@ export async function drawInTraining(rank: WorldRank, orders: FamilyOrders): Pro
 }
 
 rankFunctions(import.meta.url, {
-  ...{ trainFamily, evaluateRows, refuse, callItself, activationBytes, mistakes, drawInTraining },
+  ...{ evaluateRows, refuse, callItself, activationBytes, mistakes, drawInTraining },
 });

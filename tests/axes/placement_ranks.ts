@@ -7,9 +7,9 @@ import {
   loadHfWeights,
   saveCheckpoint,
   saveHfDirectory,
-  type StateTensor,
 } from "../../doors/checkpoint.ts";
 import { AdamW, clipGradNorm, gradNorm, GradScaler, scope, type Tensor, tensor } from "../../mod.ts";
+import { digestOf } from "../../scripts/mesh/training.ts";
 import { messageOf } from "../support/message.ts";
 import { ownedValues } from "../support/owned.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
@@ -61,21 +61,12 @@ function rows(rank: WorldRank, layout: Layout, seed: number, width: number): Ten
   return tensor(rank.device, own, { shape: [BATCH / parts, width] });
 }
 
-function digest(states: Iterable<readonly [string, StateTensor]>): string {
-  const hash = createHash("sha256");
-  for (const [name, { shape, toArray }] of [...states].sort(([a], [b]) => a < b ? -1 : 1)) {
-    const values = toArray();
-    hash.update(`${name} ${shape}`).update(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
-  }
-  return hash.digest("hex").slice(0, 12);
-}
-
 /** Weights, and states of an optimizer, of all ranks together. */
 function wholeDigest({ group }: WorldRank, model: Net, optimizer?: AdamW): string {
   const options = { group, fullStateDict: true };
-  if (optimizer === undefined) return digest(getModelStateDict(model, options));
+  if (optimizer === undefined) return digestOf(getModelStateDict(model, options));
   const { state } = getOptimizerStateDict(model, optimizer, options);
-  return digest(
+  return digestOf(
     [...state].flatMap(([fqn, { tensors }]) => [...tensors].map(([name, one]) => [`${fqn}.${name}`, one] as const)),
   );
 }

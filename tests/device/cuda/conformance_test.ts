@@ -16,8 +16,8 @@ const twin = lacking === undefined ? await buildCudaTwin() : undefined;
 const device = twin === undefined
   ? undefined
   : await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 28 });
-// The double computes the same whichever runtime calls it, and each call is packed by the same code. It takes a thousand times as long
-// as a card, so the gate takes some of a kernel's cases.
+// The double computes the same whichever runtime calls it, and each call is packed by the same code. The gate takes some of a kernel's
+// cases, as the double is slow.
 const [EVERY = 3] = onlyInAll([1]);
 conformDevice("twin of CUDA", device, `it needs ${lacking}`, {}, shareOf(Object.keys(CASES)), EVERY);
 
