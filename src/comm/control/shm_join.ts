@@ -105,7 +105,12 @@ export async function giveUpShm(
     const head = new Int32Array(HEAD_BYTES / 4);
     const hasHead = posix.libc.symbols.read(descriptor, head, HEAD_BYTES) === HEAD_BYTES;
     const isAwaited = hasHead && head[SIZE] !== 0 && head[STATES + rank] !== JOINED;
-    if (isAwaited) new AbortArea(mapHead(descriptor)).set(rank, reason);
+    if (isAwaited) {
+      const words = mapHead(descriptor);
+      new AbortArea(words).set(rank, reason);
+      // After the abort, so that no rank sees a complete world. Rank 0, which lingers for missing ranks, awaits this one no longer.
+      Atomics.store(words, STATES + rank, JOINED);
+    }
     posix.close(descriptor);
     if (isAwaited || (hasHead && head[STATES + rank] === JOINED)) return;
   }

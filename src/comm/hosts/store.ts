@@ -51,6 +51,8 @@ export class Store {
   /** Refused streams, in words, for the ranks that wait for others. */
   readonly #refusals: string[] = [];
   readonly #missing: Set<number>;
+  /** Missing ranks in whose place a stand-in has joined: nobody waits for them. */
+  readonly #ended = new Set<number>();
   #abort: Uint8Array | undefined;
   #bytes = 0;
   #clock = 0;
@@ -87,7 +89,8 @@ export class Store {
   get #isOver(): boolean {
     if (this.#mainLeft === undefined) return false;
     const lingers = this.#missing.size > 0 ? GIVEN_UP_MS : LINGER_MS;
-    return (this.#ranks.size === 0 && this.#missing.size === 0) || performance.now() - this.#mainLeft > lingers;
+    return (this.#ranks.size === 0 && this.#missing.size === this.#ended.size) ||
+      performance.now() - this.#mainLeft > lingers;
   }
 
   #accept(listener: number): void {
@@ -168,8 +171,13 @@ export class Store {
     stream.reader.limit = RANK_BYTES;
     this.#ranks.set(rank, stream);
     // A rank that has ended stays missing, so that no rank sees all as joined before the reason arrives.
-    if (kind === "hello") this.#missing.delete(rank);
-    else stream.isStandIn = true;
+    if (kind === "hello") {
+      this.#missing.delete(rank);
+      this.#ended.delete(rank);
+    } else {
+      stream.isStandIn = true;
+      this.#ended.add(rank);
+    }
     stream.writer.write("welcome", hmacSha256(token, codePieces("store", number, stream.challenge)));
     if (this.#abort !== undefined) stream.writer.write("abort", this.#abort);
     this.#callRoll();
