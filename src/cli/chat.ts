@@ -1,6 +1,5 @@
 /**
- * `fullyshard chat`: a conversation with a model on the terminal. Ctrl-C stops an answer; at the prompt, a second one in turn ends the
- * program.
+ * `fullyshard chat`: a conversation with a model on the terminal. Ctrl-C stops an answer; two in turn at the prompt end the program.
  *
  * @module
  */
@@ -61,8 +60,8 @@ const SECTIONS: readonly [Section<ChatConfig>] = [section(
   }),
 )];
 
-/** Signals so close to each other are one Ctrl-C. */
-const SAME_SIGNAL_MS = 100;
+/** Signals so close to each other are one Ctrl-C: a busy machine passes the second copy on late. */
+const SAME_SIGNAL_MS = 500;
 
 const HELP = "/reset forgets the conversation, /exit ends it, Ctrl-C stops an answer";
 
@@ -148,7 +147,8 @@ async function talk(conversation: Conversation, config: ChatConfig, write: (text
           if (!(error instanceof ArgumentError)) throw error;
           write(error.message);
         }
-        isAnswering = false;
+        // The Ctrl-C that stopped the answer does not count at the prompt, where a late copy of it may arrive.
+        [isAnswering, isInterrupted] = [false, false];
         write("\n");
       }
       write("> ");

@@ -21,7 +21,7 @@ while True:
     if steps and re.search(steps[0][0].encode(), printed, re.S):
         os.write(terminal, steps.pop(0)[1].encode())
         printed = b""
-        time.sleep(0.3)  # as somebody types, so that a second Ctrl-C is not the first one again
+        time.sleep(0.7)  # as somebody types, so that a second Ctrl-C is not the first one again
     if time.monotonic() > deadline:
         sys.stderr.write(f"nothing matched {steps[:1]} in {printed[-500:]!r}\n")
         os.kill(pid, 9)
