@@ -107,10 +107,11 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
+    const [body, adapter] = [this.#body, this.#adapter];
     const own = (...given: Args): Out => this.forward(...given);
-    const forward = (...given: Args): Out => {
-      const output = this.#body === undefined ? own(...given) : this.#body.compute(own, given);
-      return this.#adapter === undefined ? output : this.#adapter.adapt(output, given);
+    const forward = body === undefined && adapter === undefined ? own : (...given: Args): Out => {
+      const output = body === undefined ? own(...given) : body.compute(own, given);
+      return adapter === undefined ? output : adapter.adapt(output, given);
     };
     const wrapper = this.#wrapper;
     return this.callAs(wrapper === undefined ? forward : (...given) => wrapper(forward, given), args);

@@ -59,10 +59,27 @@ export function product(
   { alpha = 1, beta = 0 }: { readonly alpha?: number; readonly beta?: number } = {},
 ): void {
   const batch = m * n === 0 ? 0 : out.numel / (m * n);
+  // One literal: spreads of three took a twentieth of a small layer's step.
   context.device.kernels.gemm({
-    ...{ dtype: a.tensor.dtype, transA: a.trans, a: a.tensor.ptr, lda: a.ld, strideA: a.stride },
-    ...{ transB: b.trans, b: b.tensor.ptr, ldb: b.ld, strideB: b.stride },
-    ...{ outDtype: out.dtype, c: out.ptr, ldc: n, strideC: m * n, m, n, k, batch, alpha, beta },
+    dtype: a.tensor.dtype,
+    outDtype: out.dtype,
+    transA: a.trans,
+    transB: b.trans,
+    m,
+    n,
+    k,
+    batch,
+    alpha,
+    beta,
+    a: a.tensor.ptr,
+    b: b.tensor.ptr,
+    c: out.ptr,
+    lda: a.ld,
+    ldb: b.ld,
+    ldc: n,
+    strideA: a.stride,
+    strideB: b.stride,
+    strideC: m * n,
   });
 }
 

@@ -23,6 +23,7 @@ interface DimBlock {
  * The tensor as [outer, n, inner], of which `n` is reduced. It is copied if it is not dense or the reduced dims are not adjacent.
  */
 function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): DimBlock {
+  if (dims.size === x.ndim) return { tensor: context.dense(x), outer: 1, n: x.numel, inner: 1 };
   // A dim of size 1 does not separate others.
   const places = [...x.shape.keys()].filter((dim) => x.shape[dim] !== 1);
   const reduced = places.filter((dim) => dims.has(dim));
@@ -31,18 +32,18 @@ function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): DimB
   const before = kept.filter((dim) => dim < last);
   const behind = kept.filter((dim) => dim > last);
   const sizeOf = (list: readonly number[]): number => numelOf(list.map((dim) => at(x.shape, dim, "dim")));
-  const sizes = { outer: sizeOf(before), n: sizeOf(reduced), inner: sizeOf(behind) };
-  if (before.every((dim) => dim < first)) return { tensor: context.dense(x), ...sizes };
+  const [outer, n, inner] = [sizeOf(before), sizeOf(reduced), sizeOf(behind)];
+  if (before.every((dim) => dim < first)) return { tensor: context.dense(x), outer, n, inner };
   const order = [...before, ...reduced, ...behind];
   const shape = order.map((dim) => at(x.shape, dim, "dim"));
   const strides = order.map((dim) => at(x.layout.strides, dim, "stride of dim"));
   const copy = context.empty(shape, x.dtype);
   copyElements(copy, x.view({ shape, strides, offset: x.layout.offset }));
-  return { tensor: copy, ...sizes };
+  return { tensor: copy, outer, n, inner };
 }
 
 /** Fills dense `into`, which has the remaining dims, with the reduction of `x` over at least one given dim. */
 export function reduceDims(context: OpContext, op: ReduceOp, x: Tensor, dims: ReadonlySet<number>, into: Tensor): void {
-  const { tensor, ...sizes } = blockOf(context, x, dims);
-  context.device.kernels.reduce({ dtype: x.dtype, op, ...sizes, dst: into.ptr, src: tensor.ptr });
+  const { tensor, outer, n, inner } = blockOf(context, x, dims);
+  context.device.kernels.reduce({ dtype: x.dtype, op, outer, n, inner, dst: into.ptr, src: tensor.ptr });
 }

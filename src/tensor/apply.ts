@@ -168,12 +168,13 @@ function record<A>(
   const specOf = ({ shape, dtype }: Tensor): OutputSpec => ({ shape, dtype });
   const versions = saved.map(({ buffer }) => buffer.version);
   const region = saveInRegion({ name: op.name, inputs, outputs, saved });
+  const edges = inputs.map(({ edge }) => edge);
   const recorded: Recorded<A> = {
     name: op.name,
     attrs,
-    inputs: inputs.map((input) => input.edge ?? specOf(input)),
+    inputs: inputs.map((input, i) => edges[i] ?? specOf(input)),
     outputs: outputs.map(specOf),
-    edges: inputs.map((input) => input.edge),
+    edges,
     saved: region === undefined ? new KeptTensors(saved) : region.saved,
     versions,
   };
@@ -206,9 +207,9 @@ function record<A>(
  * @returns its outputs, in the current scope
  */
 export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): readonly Tensor[] {
-  for (const input of inputs) requireTensor(op.name, input);
   const first = at(inputs, 0, "input");
   for (const input of inputs) {
+    requireTensor(op.name, input);
     input.requireAlive();
     if (input.device !== first.device) {
       throw new ArgumentError(
