@@ -35,7 +35,7 @@ export interface SamplePart {
 }
 
 /**
- * The axes of a run: the given axes. One axis may have the length -1, for all remaining ranks. If none of them carries data, an axis
+ * The axes of a run: the given axes. One axis may have the length -1, for all remaining ranks. If none of them carries samples, an axis
  * `shard` of one rank comes first.
  *
  * @throws {ArgumentError} if nothing is known of an axis, with the nearest name, or the others leave no whole number
@@ -52,7 +52,7 @@ export function runAxes(given: MeshShape, size: number): MeshShape {
         "own with deviceMesh(run.group, …)",
     );
   }
-  return Object.keys(shape).some((name) => AXES[name] !== "the same") ? shape : { shard: 1, ...shape };
+  return Object.keys(shape).some((name) => AXES[name] === "samples") ? shape : { shard: 1, ...shape };
 }
 
 /** Replaces the length -1 of an axis by the number of ranks that the other axes leave. */

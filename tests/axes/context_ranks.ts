@@ -73,7 +73,7 @@ export async function activationBytes(rank: WorldRank, orders: FamilyOrders): Pr
 
 /** The errors of a backward: of other rows on each rank, of rows that are parts, and of positions shared over another axis. */
 export async function mistakes(rank: WorldRank, config: FamilyOrders["config"]): Promise<readonly string[]> {
-  const { run, model } = await laidOut(rank, { config, axes: { shard: 1, context: 2 } });
+  const { run, model } = await laidOut(rank, { config, axes: { context: 2 } });
   const inputIds = Int32Array.of(1, 2, 3, 4 + rank.rank);
   const rows: MicroBatch = { inputIds, labels: inputIds, batch: 1, seq: 4 };
   const same = { ...rows, inputIds: Int32Array.of(1, 2, 3, 4), labels: Int32Array.of(1, 2, 3, 4) };
