@@ -11,6 +11,7 @@ export {
   type CollectiveFacts,
   ConfigError,
   type ConfigProblem,
+  DivergenceError,
   DTypeError,
   FileError,
   GraphCaptureError,

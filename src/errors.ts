@@ -342,13 +342,20 @@ export class HazardError extends Error {
   /** The class's name. */
   override readonly name = "HazardError";
 
-  /**
-   * Made with a message, whose control characters are shown as escapes.
-   *
-   * @param message what is wrong, and the remedy
-   */
+  /** Made with a message, whose control characters are shown as escapes: what is wrong, and the remedy. */
   constructor(message: string, options?: ErrorOptions) {
     super(shown(message), options);
+  }
+}
+
+/** Copies of the same values that differ between ranks. */
+export class DivergenceError extends Error {
+  /** The class's name. */
+  override readonly name = "DivergenceError";
+
+  /** Made with a message, whose control characters are shown as escapes. */
+  constructor(message: string) {
+    super(shown(message));
   }
 }
 

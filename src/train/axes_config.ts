@@ -1,5 +1,6 @@
 /**
- * The keys that lay a run's ranks over several axes, as in transformers' `DistributedConfig`, and the axes that they make.
+ * The keys that lay a run's ranks over several axes, as in transformers' `DistributedConfig`, the axes that they make, and how often
+ * copies over them are compared.
  *
  * @module
  */
@@ -10,7 +11,7 @@ import type { MeshShape } from "../comm/mesh.ts";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { countOf } from "../words.ts";
-import { size } from "./config_values.ts";
+import { count, size } from "./config_values.ts";
 
 /**
  * Ranks by axis.
@@ -25,6 +26,7 @@ export interface AxesConfig {
   readonly cpSize: number;
   readonly epSize: number;
   readonly ppSize: number;
+  readonly checkReplicas: number;
 }
 
 const style: z.ZodType<StyleName> = z.enum(STYLE_NAMES);
@@ -55,6 +57,9 @@ export const axesSection: Section<AxesConfig> = section(
     ppSize: size.default(1).describe("1: pipeline parallelism is not there yet").meta({
       otherNames: ["pipeline-parallel-size"],
     }),
+    checkReplicas: count.default(0).describe(
+      "Every n steps, compare the bits of weights and optimizer states that several ranks hold; 0 compares none",
+    ).meta({ otherNames: ["check-weight-hash-across-dp-replicas-interval"] }),
   }),
 );
 

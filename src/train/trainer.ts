@@ -42,6 +42,7 @@ import { optimizerOf } from "./optimizer.ts";
 import { scalerOf } from "./parts.ts";
 import { planModel } from "./plan_model.ts";
 import { Progress } from "./progress.ts";
+import { requireEqualReplicas } from "./replicas.ts";
 import { launch, type Run } from "./run.ts";
 import { parseSavedState } from "./saved_state.ts";
 import { CheckpointSaver } from "./saver.ts";
@@ -243,7 +244,7 @@ class Training {
     saver: CheckpointSaver,
     beginFolder: () => string | undefined,
   ): Promise<{ readonly signal: StopSignal | undefined; readonly isOver: boolean }> {
-    const { out, steps, stopAfter = steps, logEvery, saveEvery, loadBestModelAtEnd } = this.#config;
+    const { out, steps, stopAfter = steps, logEvery, saveEvery, loadBestModelAtEnd, checkReplicas } = this.#config;
     const { onStep, callbacks = [] } = this.#options;
     const log = this.#log.once();
     const main = this.#run.group.rank === 0;
@@ -252,10 +253,14 @@ class Training {
     using stop = watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`));
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
     const [first, begun] = [this.#step, performance.now()];
+    if (checkReplicas > 0 && requireEqualReplicas(context, this.#step) === 0) {
+      log.info("checkReplicas compares nothing: no two ranks of this run hold the same elements");
+    }
     let signal: StopSignal | undefined;
     let [stops, endsEarly] = [false, false];
     while (this.#step < last && signal === undefined && !stops && !endsEarly) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
+      if (checkReplicas > 0 && this.#step % checkReplicas === 0) requireEqualReplicas(context, this.#step);
       if (this.#step === first + 1) {
         const done = await this.#run.group.together("begin the output folder", beginFolder);
         if (done !== undefined) log.info(done);
