@@ -28,7 +28,7 @@ const keys = [
   ],
   ...["activation-checkpointing", "activation-checkpointing-every", "gradient-checkpointing"],
   ...["precision", "cpu-math", "threads", "cuda-graphs", "attention"],
-  ...["tp-size", "tp-plan", "fsdp-size", "dp-replicate-size", "cp-size", "ep-size", "pp-size"],
+  ...["tp-size", "tp-plan", "fsdp-size", "dp-replicate-size", "cp-size", "ep-size", "pp-size", "check-replicas"],
   ...["accelerate-config", "fsdp", "fsdp-config", "distributed-config"],
   ...["device", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
