@@ -52,6 +52,7 @@ export type {
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { parallelizeContext } from "./src/axes/context.ts";
+export { expertsOf, parallelizeExperts } from "./src/axes/experts.ts";
 export { parallelizeModule, type ParallelizePlan } from "./src/axes/parallelize.ts";
 export type { Style, StyleName, STYLES } from "./src/axes/styles.ts";
 export {

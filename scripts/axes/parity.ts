@@ -1,5 +1,5 @@
 /**
- * `npm run parity -- --axes`: every family over meshes with a tensor or a context axis, by FSDP, by FSDP with copies and by copies
+ * `npm run parity -- --axes`: every family over meshes with a tensor, a context or an expert axis, by FSDP, by FSDP with copies and by copies
  * alone, against one rank within what rounding explains; ranks against each other, and FSDP against copies, to the bit.
  *
  * @module
@@ -30,11 +30,19 @@ type Laid = Omit<FamilyOrders, "config"> & {
   readonly twin?: string;
 };
 
+/** Keys of configs that count experts. */
+const EXPERT_COUNTS: readonly string[] = ["num_experts", "num_local_experts", "n_routed_experts"];
+
 /** Families whose layers need the positions before their own, choose keys, or draw routes: a context axis is refused. */
 const PASSING: readonly string[] = ["qwen3_next", "qwen3_5", "qwen3_5_moe", "lfm2", "glm_moe_dsa", "phimoe"];
 
 /** The families that a context axis can divide. */
 export const DIVISIBLE: readonly string[] = ZOO.filter((family) => !PASSING.includes(family));
+
+/** The families with experts. */
+export const MIXTURES: readonly string[] = ZOO.filter((family) => {
+  return zooModels(family).some(({ hfConfig }) => Object.keys(hfConfig).some((key) => EXPERT_COUNTS.includes(key)));
+});
 
 const MESHES: readonly Laid[] = [
   { name: "tp 2", axes: { tensor: 2 }, tensor: 2 },
@@ -52,6 +60,9 @@ const MESHES: readonly Laid[] = [
   { name: "cp 4", axes: { shard: 1, context: 4 }, tensor: 1 },
   { name: "fsdp 2 × cp 2", axes: { shard: 2, context: 2 }, tensor: 1 },
   { name: "ddp 2 × cp 2", axes: { shard: 2, context: 2 }, tensor: 1, mode: "ddp", twin: "fsdp 2 × cp 2" },
+  { name: "ep 4", axes: { shard: 1, expert: 4 }, tensor: 1 },
+  { name: "fsdp 2 × ep 2", axes: { shard: 2, expert: 2 }, tensor: 1 },
+  { name: "hsdp 2 × 1 × ep 2", axes: { replicate: 2, shard: 1, expert: 2 }, tensor: 1, checkpointing: true },
   { name: "cp 2 × tp 2", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, checkpointing: true },
 ];
 
@@ -73,6 +84,7 @@ export async function axesParity(families: readonly string[], tell: (item: AxesI
       const sharded = new Map<string, FamilyReport | undefined>();
       for (const { name: mesh, tensor, twin, ...laid } of MESHES) {
         if (laid.axes["context"] !== undefined && !DIVISIBLE.includes(family)) continue;
+        if (laid.axes["expert"] !== undefined && !MIXTURES.includes(family)) continue;
         const item = { mesh, family, tied };
         try {
           const all = await train({ config, ...laid });

@@ -15,10 +15,12 @@ import {
   applyActivationCheckpointing,
   type CausalLm,
   clipGradNorm,
+  expertsOf,
   fullyShard,
   generate,
   openModel,
   parallelizeContext,
+  parallelizeExperts,
   parallelizeModule,
   replicate,
   scope,
@@ -100,10 +102,17 @@ export async function laidOut(
     parallelizeContext(model, run.mesh.get("context"));
     run.mesh.flatten(["shard", "context"], "shard_context");
   }
-  const shards = names.includes("context") ? "shard_context" : "shard";
+  const hasExperts = names.includes("expert");
+  if (hasExperts) {
+    parallelizeExperts(model, run.mesh.get("expert"));
+    run.mesh.flatten(["shard", "expert"], "shard_expert");
+  }
+  const shards = hasExperts ? "shard_expert" : names.includes("context") ? "shard_context" : "shard";
   if (names.includes("tensor")) parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model));
   if (checkpointing) applyActivationCheckpointing(model.layers);
   const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
+  const expertMesh = names.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
+  for (const experts of hasExperts ? expertsOf(model).values() : []) fullyShard(experts, { mesh: expertMesh });
   if (mode === "ddp") replicate(model, { mesh });
   else for (const module of [...model.layers, model]) fullyShard(module, { mesh });
   await model.load();

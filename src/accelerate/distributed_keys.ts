@@ -4,7 +4,7 @@
  * @module
  */
 import * as z from "zod";
-import { bool, choice, type ForeignKey, foreignKey, idleKey, type KeyKind, whole } from "./key.ts";
+import { bool, choice, type ForeignKey, foreignKey, type KeyKind, whole } from "./key.ts";
 
 /** Styles by name; the trainer's own key checks the styles. */
 const styles: KeyKind<"auto" | Readonly<Record<string, string>>> = {
@@ -50,12 +50,22 @@ export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
     (on, to) => to.set("precision", on ? "bfloat16" : "float32"),
   ),
   axis("pp_size", "ppSize", "1: pipeline parallelism is not there yet"),
-  axis("ep_size", "epSize", "1: expert parallelism is not there yet"),
-  idleKey("ep_plan", anything, "counts with ep_size above 1 only, which is refused"),
-  idleKey(
+  axis("ep_size", "epSize", "`epSize`: of the ranks that share a copy, those that divide its experts"),
+  foreignKey(
+    "ep_plan",
+    styles,
+    "auto: all experts are divided; rules of one's own are refused",
+    (plan, to) => {
+      if (plan !== "auto") to.refuse("auto, by which all experts are divided", JSON.stringify(plan));
+    },
+  ),
+  foreignKey(
     "ep_implementation",
     choice(["auto", "all_to_all", "all_reduce", "deepgemm_megamoe"]),
-    "counts with ep_size above 1 only, which is refused",
+    "auto or all_to_all: rows go to the ranks of their experts; others are refused",
+    (name, to) => {
+      if (name !== "auto" && name !== "all_to_all") to.refuse("auto or all_to_all", `'${name}'`);
+    },
   ),
   ...(["enable_sequence_parallel", "enable_expert_parallel"] as const).map((name) =>
     foreignKey(name, bool, "false: it is not there yet", (on, to) => {

@@ -38,6 +38,20 @@ export interface ExpertsOptions {
   readonly bias?: boolean;
 }
 
+/**
+ * Computes with experts of which some are on other ranks.
+ *
+ * @param rows rows [pairs, hiddenSize], by expert
+ * @param ends ends of the rows of each expert of all ranks, int32 [numExperts]
+ * @param compute the layer with this rank's experts, of rows and the ends of these experts' rows
+ * @returns the outputs of `rows`, in their order
+ */
+export type ExpertExchange = (
+  rows: Tensor,
+  ends: Tensor,
+  compute: (rows: Tensor, ends: Tensor) => Tensor,
+) => Tensor;
+
 /** `downProj(activation(gate) * up)` of `[gate, up] = gateUpProj(x)`, by the weights of the experts that x goes to. */
 export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
   /** [numExperts, 2 * intermediateSize, hiddenSize], or [numExperts, hiddenSize, 2 * intermediateSize]. */
@@ -50,6 +64,7 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
   readonly downProjBias: Parameter | undefined;
   readonly #options: ExpertsOptions;
   #shareOfBias: ((bias: Tensor) => Tensor) | undefined;
+  #exchange: ExpertExchange | undefined;
 
   /** Makes the parameters, without memory. */
   constructor(device: Device, options: ExpertsOptions) {
@@ -67,15 +82,12 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
 
   /** x [rows, hiddenSize] → the same shape */
   forward(x: Tensor, { experts, weights }: Routing): Tensor {
-    const { numExperts, layout = "outIn" } = this.#options;
+    const { numExperts } = this.#options;
     const sorted = apply(sortPairsOp, [experts], { numExperts });
     const [places, ends] = [at(sorted, 0, "output"), at(sorted, 1, "output")];
-    const linear = (rows: Tensor, weight: Parameter, bias: Tensor | undefined): Tensor =>
-      applyOne(groupedLinearOp, bias === undefined ? [rows, weight, ends] : [rows, weight, ends, bias], layout);
-    const gateUp = linear(applyOne(dispatchOp, [x, places], undefined), this.gateUpProj, this.gateUpProjBias);
-    const [share, bias] = [this.#shareOfBias, this.downProjBias];
-    const added = bias === undefined || share === undefined ? bias : share(bias);
-    const pairs = linear(this.#gated(gateUp), this.downProj, added);
+    const rows = applyOne(dispatchOp, [x, places], undefined);
+    const compute = (rows: Tensor, ends: Tensor): Tensor => this.#layers(rows, ends);
+    const pairs = this.#exchange === undefined ? compute(rows, ends) : this.#exchange(rows, ends, compute);
     return applyOne(combineOp, [pairs, places, weights.to(float32)], undefined);
   }
 
@@ -88,6 +100,22 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
   shareBias(share: (bias: Tensor) => Tensor): HookHandle {
     this.#shareOfBias = share;
     return () => void (this.#shareOfBias = undefined);
+  }
+
+  /** Computes with experts of other ranks as well. Used by expert parallelism. @returns ends that */
+  setExchange(exchange: ExpertExchange): HookHandle {
+    this.#exchange = exchange;
+    return () => void (this.#exchange = undefined);
+  }
+
+  /** rows [pairs, hiddenSize], by expert → the same shape */
+  #layers(rows: Tensor, ends: Tensor): Tensor {
+    const { layout = "outIn" } = this.#options;
+    const linear = (rows: Tensor, weight: Parameter, bias: Tensor | undefined): Tensor =>
+      applyOne(groupedLinearOp, bias === undefined ? [rows, weight, ends] : [rows, weight, ends, bias], layout);
+    const [share, bias] = [this.#shareOfBias, this.downProjBias];
+    const added = bias === undefined || share === undefined ? bias : share(bias);
+    return linear(this.#gated(linear(rows, this.gateUpProj, this.gateUpProjBias)), this.downProj, added);
   }
 
   #gated(gateUp: Tensor): Tensor {

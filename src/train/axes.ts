@@ -20,6 +20,8 @@ const AXES: Readonly<Record<string, AxisData>> = {
   dp: "samples",
   dp_replicate: "samples",
   dp_shard: "samples",
+  expert: "samples",
+  ep: "samples",
   context: "positions",
   cp: "positions",
   tensor: "the same",
@@ -108,22 +110,30 @@ export function requirePositionRanks(what: string, { positions }: Pick<CausalLm,
 
 /**
  * Refuses parameters whose gradients are summed over other ranks than the loss. They would be too large or too small by a factor, which
- * an adaptive optimizer would hide.
+ * an adaptive optimizer would hide. Of experts that a data axis divides, each rank's gradient is of the tokens of all ranks of the axis.
  *
  * @param data the ranks over which the loss is summed
  * @throws {ArgumentError} naming the parameter and both lists of ranks
  */
 export function requireReducedOver(parameters: readonly Parameter[], data: ProcessGroup): void {
-  const expected = [...data.worldRanks].sort((a, b) => a - b).join(", ");
-  const seen = new Set<unknown>();
-  for (const { fqn, requiresGrad, storage: { reducer } } of parameters) {
-    if (reducer === undefined || !requiresGrad || seen.has(reducer)) continue;
-    seen.add(reducer);
-    const found = [...reducer.worldRanks].sort((a, b) => a - b).join(", ");
-    if (found === expected) continue;
+  const textOf = (ranks: readonly number[]): string => [...ranks].sort((a, b) => a - b).join(", ");
+  const expected = textOf(data.worldRanks);
+  const seen = new Set<string>();
+  for (const { fqn, requiresGrad, placements, storage: { reducer } } of parameters) {
+    if (reducer === undefined || !requiresGrad) continue;
+    const divided = placements.map(({ axis }) => axis).filter(({ worldRanks }) => isWithin(worldRanks, data));
+    const found = [reducer, ...divided].map(({ worldRanks }) => textOf(worldRanks)).join(" by ");
+    if (seen.has(found) || found === expected) continue;
+    seen.add(found);
+    const count = divided.reduce((all, { size }) => all * size, reducer.worldRanks.length);
+    if (divided.length > 0 && count === data.size && isWithin(reducer.worldRanks, data)) continue;
     throw new ArgumentError(
       `Cannot run a backward: the gradient of '${fqn}' is added over ranks ${found}, and the loss over ranks ${expected}; give ` +
         "fullyShard or replicate the axes that carry data (run.mesh.get, slice or flatten), or train over a run of other axes",
     );
   }
+}
+
+function isWithin(ranks: readonly number[], { worldRanks }: ProcessGroup): boolean {
+  return ranks.every((rank) => worldRanks.includes(rank));
 }

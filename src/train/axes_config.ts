@@ -51,9 +51,9 @@ export const axesSection: Section<AxesConfig> = section(
     cpSize: size.default(1).describe(
       "Ranks that share the positions of each row, whose keys and values attention gathers: context parallelism",
     ).meta({ otherNames: ["context-parallel-size", "context-parallel-degree", "cp"] }),
-    epSize: size.default(1).describe("1: expert parallelism is not there yet").meta({
-      otherNames: ["expert-parallel-size"],
-    }),
+    epSize: size.default(1).describe(
+      "Of the ranks that share a copy, those that divide its experts; tokens go to the ranks of their experts: expert parallelism",
+    ).meta({ otherNames: ["expert-parallel-size", "expert-parallel-degree", "ep"] }),
     ppSize: size.default(1).describe("1: pipeline parallelism is not there yet").meta({
       otherNames: ["pipeline-parallel-size"],
     }),
@@ -64,7 +64,7 @@ export const axesSection: Section<AxesConfig> = section(
 );
 
 /** Axes that are refused beyond 1 rank. */
-const LATER = [["epSize", "expert"], ["ppSize", "pipeline"]] as const;
+const LATER = [["ppSize", "pipeline"]] as const;
 
 /** Further settings that decide about the axes. */
 interface Beside {
@@ -73,13 +73,13 @@ interface Beside {
 }
 
 /**
- * The axes that a configuration lays over the ranks, `replicate`, `shard`, `context` and `tensor`; undefined where it gives no sizes, so that
- * `mesh` says how the model is sharded.
+ * The axes that a configuration lays over the ranks, `replicate`, `shard`, `expert`, `context` and `tensor`; undefined where it gives no
+ * sizes, so that `mesh` says how the model is sharded. The ranks of `expert` are some of those that share a copy (`fsdpSize`).
  *
  * @throws {ConfigError} for sizes whose product is not the number of ranks, and for those that nothing uses
  */
 export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShape | undefined {
-  const { tpSize, tpPlan, fsdpSize, dpReplicateSize: copies, cpSize, strategy, mesh } = config;
+  const { tpSize, tpPlan, fsdpSize, dpReplicateSize: copies, cpSize, epSize, strategy, mesh } = config;
   const problems: ConfigProblem[] = [];
   for (const [path, what] of LATER) {
     const given = config[path];
@@ -92,8 +92,9 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
     const got = tpSize === undefined ? "neither" : "tpSize 1";
     problems.push({ path: "tpPlan", expected: "tpSize from 2 with it, or fsdpSize, which leaves the rest to it", got });
   }
-  if (sizes.length > 0 && mesh !== "shard") {
-    problems.push({ path: "mesh", expected: `shard, as ${text} lays the ranks`, got: `'${mesh}'` });
+  if ((sizes.length > 0 || epSize > 1) && mesh !== "shard") {
+    const what = [...sizes.length > 0 ? [text] : [], ...epSize > 1 ? [`epSize ${epSize}`] : []].join(" with ");
+    problems.push({ path: "mesh", expected: `shard, as ${what} lays the ranks`, got: `'${mesh}'` });
   }
   if (strategy === "ddp" && (fsdpSize ?? 1) > 1) {
     problems.push({ path: "fsdpSize", expected: "1 with strategy ddp, which shards nothing", got: String(fsdpSize) });
@@ -106,14 +107,30 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
     const expected = `sizes whose product ${isOpen ? "divides" : "is"} ${countOf(worldSize, "rank")}`;
     problems.push({ path: sizes.at(-1)?.[0] ?? "fsdpSize", expected, got: `${text} = ${product}` });
   }
+  const shares = strategy === "ddp" ? 1 : (fsdpSize ?? 1) * (isOpen && !hasOpenTensor ? rest : 1);
+  problems.push(...expertProblems(config, shares, hasOpenTensor));
   if (problems.length > 0) throw new ConfigError(problems);
-  if (sizes.length === 0) return undefined;
+  if (sizes.length === 0 && epSize === 1) return undefined;
   const tensor = hasOpenTensor ? rest : tpSize ?? 1;
   const others = isOpen && !hasOpenTensor ? rest : 1;
   // Copies lie over one axis, whose name says that its ranks read other rows.
   const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * others] : [copies ?? 1, (fsdpSize ?? 1) * others];
-  const context = cpSize > 1 ? { context: cpSize } : {};
-  return { ...replicate > 1 ? { replicate } : {}, shard, ...context, ...tensor > 1 ? { tensor } : {} };
+  const inner = { ...epSize > 1 ? { expert: epSize } : {}, ...cpSize > 1 ? { context: cpSize } : {} };
+  return { ...replicate > 1 ? { replicate } : {}, shard: shard / epSize, ...inner, ...tensor > 1 ? { tensor } : {} };
+}
+
+/** What does not go with experts that ranks divide. @param shares ranks that share a copy */
+function expertProblems(config: AxesConfig & Beside, shares: number, hasOpenTensor: boolean): readonly ConfigProblem[] {
+  const { epSize, tpSize = 1, cpSize, strategy } = config;
+  if (epSize === 1) return [];
+  const refuse = (expected: string, got: string): ConfigProblem => ({ path: "epSize", expected, got });
+  if (strategy === "ddp") return [refuse("1 with strategy ddp, which copies all experts", String(epSize))];
+  if (tpSize > 1 || hasOpenTensor) {
+    return [refuse("1 with a tensor axis, as both are not there together yet", String(epSize))];
+  }
+  if (cpSize > 1) return [refuse("1 with cpSize above 1, as both are not there together yet", String(epSize))];
+  if (Number.isInteger(shares / epSize)) return [];
+  return [refuse(`a number that divides the ${countOf(shares, "rank")} that share a copy`, String(epSize))];
 }
 
 /**

@@ -105,7 +105,7 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
  * @throws {ConfigError}
  */
 export function requireCompatible(config: StepConfig): void {
-  const { strategy, cpuOffload, offloadStates, mesh, frozenDtype, cudaGraphs, cpSize } = config;
+  const { strategy, cpuOffload, offloadStates, mesh, frozenDtype, cudaGraphs, cpSize, epSize } = config;
   const problems: ConfigProblem[] = [];
   const expected = "strategy fsdp with it";
   if (cpuOffload && strategy === "ddp") {
@@ -119,8 +119,10 @@ export function requireCompatible(config: StepConfig): void {
     const got = `'ddp', which keeps frozen weights in float32, and '${frozenDtype}'`;
     problems.push({ path: "frozenDtype", expected, got });
   }
-  if (cudaGraphs && cpSize > 1) {
-    problems.push({ path: "cudaGraphs", expected: "cpSize 1 with it", got: `cpSize ${cpSize}` });
+  for (const [name, size] of Object.entries({ cpSize, epSize })) {
+    if (cudaGraphs && size > 1) {
+      problems.push({ path: "cudaGraphs", expected: `${name} 1 with it`, got: `${name} ${size}` });
+    }
   }
   if (offloadStates !== undefined && !cpuOffload) {
     problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });

@@ -21,9 +21,19 @@ type RanksOfRun = Pick<Run, "group" | "localWorldSize">;
 export function dataMeshOf(run: RanksOfRun & Pick<Run, "mesh">, config: StepConfig): DeviceMesh {
   if (axesOf(config, run.group.size) === undefined) return meshOf(run, config.mesh);
   const { mesh } = run;
-  // Ranks that share positions have a copy of the model together, as those have that read other samples.
-  const shards = mesh.axes.includes("context") ? "shard_context" : "shard";
-  if (shards !== "shard") mesh.flatten(["shard", "context"], shards);
+  // Ranks that share positions, or divide the experts, have a copy of the model together, as those have that read other samples.
+  const joined = ["shard", "expert", "context"].filter((name) => mesh.axes.includes(name));
+  const shards = joined.join("_");
+  if (joined.length > 1) mesh.flatten(joined, shards);
+  return withCopies(mesh, shards);
+}
+
+/** The axes of a run over which experts are sharded or copied that its expert axis divides. */
+export function expertMeshOf({ mesh }: Pick<Run, "mesh">): DeviceMesh {
+  return withCopies(mesh, "shard");
+}
+
+function withCopies(mesh: DeviceMesh, shards: string): DeviceMesh {
   return mesh.axes.includes("replicate") ? mesh.slice(["replicate", shards]) : mesh.get(shards);
 }
 
@@ -35,6 +45,8 @@ export interface RankLayout {
   readonly shards: number;
   /** Ranks that share the positions of a row; each copy is sharded over them too. */
   readonly context: number;
+  /** Ranks that divide the experts; the rest of each copy is sharded over them too. */
+  readonly expert: number;
   /** Ranks that compute with parts of the same weights. */
   readonly tensor: number;
 }
@@ -48,11 +60,11 @@ export function layoutOf(run: RanksOfRun, config: StepConfig): RankLayout {
   const { group: { size } } = run;
   const axes = axesOf(config, size);
   if (axes !== undefined) {
-    const { replicate = 1, shard = 1, context = 1, tensor = 1 } = axes;
-    return { replicas: replicate, shards: shard * context, context, tensor };
+    const { replicate = 1, shard = 1, expert = 1, context = 1, tensor = 1 } = axes;
+    return { replicas: replicate, shards: shard * expert * context, context, expert, tensor };
   }
   const shards = config.strategy === "fsdp" ? shardRanks(run, config.mesh) : 1;
-  return { replicas: size / shards, shards, context: 1, tensor: 1 };
+  return { replicas: size / shards, shards, context: 1, expert: 1, tensor: 1 };
 }
 
 /**

@@ -5,8 +5,10 @@
  * @module
  */
 import { parallelizeContext } from "../axes/context.ts";
+import { expertsOf, parallelizeExperts } from "../axes/experts.ts";
 import { parallelizeModule } from "../axes/parallelize.ts";
 import { replicate } from "../ddp/replicate.ts";
+import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { StatePool } from "../device/state_pool.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -17,7 +19,7 @@ import { shardModel } from "../plans/shard_model.ts";
 import { tensorPlanOf } from "../plans/tensor_plan.ts";
 import { checkpointingOf, requireCompatible } from "./checks.ts";
 import type { StepConfig } from "./config.ts";
-import { dataMeshOf } from "./mesh.ts";
+import { dataMeshOf, expertMeshOf } from "./mesh.ts";
 import type { Run } from "./run.ts";
 
 /** One line for each combination of dtypes, with its units. */
@@ -38,7 +40,8 @@ interface ParallelizeOptions {
 }
 
 /**
- * Cuts a model over the tensor axis, shares positions over the context axis, shards it over the ranks or replicates it, and checkpoints its blocks, as the configuration says.
+ * Cuts a model over the tensor axis, shares positions over the context axis, divides experts over the expert axis, shards it over the
+ * ranks or replicates it, and checkpoints its blocks, as the configuration says.
  *
  * @param options `optimizerStates`: pool of the optimizer's states; `note`: receives notices about plan and dtypes
  * @throws {ConfigError} if the plan names modules that the model does not have, the mesh has another number of ranks,
@@ -69,6 +72,13 @@ export function parallelize(
   const offloadPolicy = config.cpuOffload ? cpuOffloadPolicy({ optimizerStates }) : undefined;
   const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
   const how = { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch };
+  if (run.mesh.axes.includes("expert")) {
+    parallelizeExperts(model, run.mesh.get("expert"));
+    // Rows are in the block's dtype already, and the router's weights stay float32.
+    const dtypes = { ...precision, castForwardInputs: false };
+    const unit = { mesh: expertMeshOf(run), precision: dtypes, offloadPolicy, reshardAfterForward, backwardPrefetch };
+    for (const experts of expertsOf(model).values()) fullyShard(experts, unit);
+  }
   const root = shardModel(model, { ...how, mesh, precision, offloadPolicy, note });
   const units = root.units().map(({ name, policy }) => ({ name, dtypes: ledgerOf(policy) }));
   ledgerLines(units).forEach((line) => note?.(line));

@@ -52,7 +52,7 @@ export async function planModel(
     return { model, estimate };
   }
   // The numbers of replicas and of parts stay; more ranks share each.
-  const { replicas, shards: given, context, tensor } = layoutOf(run, config);
+  const { replicas, shards: given, context, expert, tensor } = layoutOf(run, config);
   const fixed = replicas * tensor;
   const fits = async (shards: number): Promise<boolean> => {
     const worldSize = fixed * shards;
@@ -64,7 +64,8 @@ export async function planModel(
     const taken = await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} });
     return needsOf(taken, device).every(({ bytes }) => bytes <= shortage.capacity);
   };
-  let shards = 2 ** Math.floor(1 + Math.log2(given));
+  const parts = context * expert;
+  let shards = parts * 2 ** Math.floor(1 + Math.log2(given / parts));
   while (strategy === "fsdp" && fixed * shards <= MOST_RANKS && !await fits(shards)) shards *= 2;
   const ranks = strategy === "ddp"
     ? "more ranks do not help while each holds all of it: shard it (FSDP)"

@@ -38,7 +38,7 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
    */
   readonly device?: string;
   /**
-   * Lengths of the axes of the run's mesh, outermost first: `replicate`, `shard`, `context`, `tensor`, or torchtitan's names of them.
+   * Lengths of the axes of the run's mesh, outermost first: `replicate`, `shard`, `expert`, `context`, `tensor`, or torchtitan's names of them.
    * One may be -1 for all remaining ranks. If none carries samples, an axis `shard` of one rank comes first.
    *
    * @default { shard: all ranks }

@@ -36,7 +36,7 @@ test("readDistributedConfig() gives sizes, plan, offload and precision", async (
       ep_size: 1,
       ep_implementation: "auto",
     },
-    ...{ fsdp_cpu_offload: true, fsdp_mixed_precision: true, enable_sequence_parallel: false, ep_plan: { a: "b" } },
+    ...{ fsdp_cpu_offload: true, fsdp_mixed_precision: true, enable_sequence_parallel: false, ep_plan: "auto" },
   });
   assert.deepEqual(problems, []);
   assert.deepEqual(values, {
@@ -54,6 +54,8 @@ test("readDistributedConfig() refuses what it does not know or have, by name", a
       [{ fsdp_plan: { "model.layers.*": "free_full_weight" } }, /fsdp_plan.*mode manual/],
       [{ enable_sequence_parallel: true }, /enable_sequence_parallel.*false.*not there yet/],
       [{ ep_implementation: "magic" }, /ep_implementation.*all_to_all/],
+      [{ ep_size: 2, ep_implementation: "all_reduce" }, /ep_implementation.*auto or all_to_all.*'all_reduce'/],
+      [{ ep_size: 2, ep_plan: { "model.layers.*.mlp.experts": "grouped_gemm" } }, /ep_plan.*auto.*grouped_gemm/],
     ] as const
   ) {
     const { problems } = await readDistributedConfig(config);

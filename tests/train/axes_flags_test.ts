@@ -38,6 +38,10 @@ test("--tp-size, --fsdp-size and --dp-replicate-size lay the ranks, and one of t
         tensor: 2,
       }, 2],
       [["--strategy", "ddp", "--tp-size", "2"], 8, { shard: 4, tensor: 2 }, 4],
+      [["--ep-size", "2"], 4, { shard: 2, expert: 2 }, 4],
+      [["--ep-size", "4"], 4, { shard: 1, expert: 4 }, 4],
+      [["--ep-size", "2", "--dp-replicate-size", "2"], 8, { replicate: 2, shard: 2, expert: 2 }, 8],
+      [["--ep-size", "2", "--fsdp-size", "2", "--dp-replicate-size", "2"], 4, { replicate: 2, shard: 1, expert: 2 }, 4],
     ] as const
   ) {
     const config = await configOf(...argv);
@@ -61,7 +65,24 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
         /expected sizes whose product is 4 ranks, got fsdpSize 2 × tpSize 8 = 16/,
       ],
       [["--cp-size", "3"], 4, /cpSize: expected sizes whose product divides 4 ranks, got cpSize 3 = 3/],
-      [["--ep-size", "2"], 4, /epSize: expected 1, got 2: expert parallelism is not there yet/],
+      [["--ep-size", "3"], 4, /epSize: expected a number that divides the 4 ranks that share a copy, got 3/],
+      [
+        ["--ep-size", "2", "--fsdp-size", "1", "--dp-replicate-size", "4"],
+        4,
+        /epSize: .* the 1 rank that share a copy, got 2/,
+      ],
+      [
+        ["--ep-size", "2", "--tp-size", "2"],
+        4,
+        /epSize: expected 1 with a tensor axis, .* not there together yet, got 2/,
+      ],
+      [["--ep-size", "2", "--cp-size", "2"], 4, /epSize: expected 1 with cpSize above 1, .*, got 2/],
+      [
+        ["--ep-size", "2", "--strategy", "ddp"],
+        4,
+        /epSize: expected 1 with strategy ddp, which copies all experts, got 2/,
+      ],
+      [["--ep-size", "2", "--mesh", "2x2"], 4, /mesh: expected shard, as epSize 2 lays the ranks, got '2x2'/],
       [["--pp-size", "2"], 4, /ppSize: expected 1, got 2: pipeline parallelism is not there yet/],
       [["--mesh", "2x2", "--tp-size", "2"], 4, /mesh: expected shard, as tpSize 2 lays the ranks, got '2x2'/],
       [
@@ -82,13 +103,15 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
   }
 });
 
-test("steps over a context axis are not captured", async () => {
-  const config = await configOf("--cp-size", "2", "--cuda-graphs");
-  const pattern = /cudaGraphs: expected cpSize 1 with it, got cpSize 2/;
-  assert.throws(
-    () => requireCompatible(config),
-    (error) => error instanceof ConfigError && pattern.test(error.message),
-  );
+test("steps over a context or an expert axis are not captured", async () => {
+  for (const name of ["cp", "ep"]) {
+    const config = await configOf(`--${name}-size`, "2", "--cuda-graphs");
+    const pattern = new RegExp(`cudaGraphs: expected ${name}Size 1 with it, got ${name}Size 2`);
+    assert.throws(
+      () => requireCompatible(config),
+      (error) => error instanceof ConfigError && pattern.test(error.message),
+    );
+  }
 });
 
 test("--tp-plan takes styles as JSON, and refuses what is no style", async () => {

@@ -1,0 +1,121 @@
+/**
+ * Expert parallelism: each rank of an axis keeps some of the experts, and computes with them for the tokens of all ranks of the axis. These
+ * read different samples, so all other parameters are sharded or copied over the axis as over any other data axis.
+ *
+ * @module
+ */
+import type { DeviceMesh } from "../comm/mesh.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { int32 } from "../dtype.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { type ExpertExchange, Experts } from "../nn/experts.ts";
+import type { HookHandle, Module } from "../nn/module.ts";
+import { cutParameters } from "../parallel/cut.ts";
+import type { CutRule } from "../tensor/cut.ts";
+import { tensor } from "../tensor/create.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { takeAll } from "../unwind.ts";
+import { fromExperts, planRows, toExperts } from "./expert_rows.ts";
+
+/** The number of rows that each expert gets. */
+function countsOf(ends: Tensor, rows: number, group: ProcessGroup): Int32Array {
+  const counts = new Int32Array(ends.numel);
+  if (group.kind === "dry") {
+    // Nothing is routed in a dry run. It takes the memory of the rank that gets all rows of all ranks.
+    counts[group.rank * counts.length / group.size] = rows;
+    return counts;
+  }
+  ends.device.copyOut(new Uint8Array(counts.buffer), ends.ptr);
+  let before = 0;
+  return counts.map((end) => {
+    const count = end - before;
+    before = end;
+    return count;
+  });
+}
+
+/** Computes with the experts of all ranks of a group. */
+function exchangeOver(group: ProcessGroup, name: string): ExpertExchange {
+  return (rows, ends, compute) => {
+    const own = countsOf(ends, rows.shape[0] ?? NaN, group);
+    const told = group.exchange(new Uint8Array(own.buffer), `rows by expert of '${name}'`);
+    const plan = planRows(told.map((bytes) => new Int32Array(bytes.slice().buffer)), group.rank);
+    const taken = toExperts(rows, plan, group, name);
+    const made = compute(taken, tensor(rows.device, plan.ends, { dtype: int32 }));
+    return fromExperts(made, plan, group, name);
+  };
+}
+
+function expertLayers(module: Module): ReadonlyMap<string, Experts> {
+  return new Map([...module.namedModules()].flatMap(([name, one]) => one instanceof Experts ? [[name, one]] : []));
+}
+
+/** The layers of experts in a model, by name: one for each mixture. */
+export function expertsOf(module: Module): ReadonlyMap<string, Module> {
+  return expertLayers(module);
+}
+
+function requireDivisible(experts: ReadonlyMap<string, Experts>, what: string, size: number): void {
+  if (experts.size === 0) throw new ArgumentError(`Cannot divide the experts of ${what}: it has none`);
+  for (const [name, { options: { numExperts }, isAdapted, gateUpProj: { placements: [cut] } }] of experts) {
+    if (cut !== undefined) {
+      throw new ArgumentError(`Cannot divide the experts of '${name}': axis '${cut.axis.name}' divides them already`);
+    }
+    if (numExperts % size !== 0) {
+      throw new ArgumentError(
+        `Cannot divide the ${numExperts} experts of '${name}' over ${size} ranks: give an axis whose size divides them`,
+      );
+    }
+    if (isAdapted) {
+      throw new UnsupportedError(`Cannot divide the experts of '${name}': adapters of experts are not divided yet`);
+    }
+  }
+}
+
+/**
+ * Divides the experts of a module over an axis of a mesh: each rank keeps as many, in the order of the ranks. Tokens go to the ranks of
+ * their experts and come back, in each forward and backward, so every rank must make the same calls. Collective over the axis. Divide
+ * first, then shard, and initialize or load last: values and checkpoints are the full model's.
+ *
+ * The ranks of the axis read different samples. Shard the experts over the other data axes, and all else over these and this axis. An
+ * expert's gradient is the sum over the tokens of all ranks, within rounding of what one rank computes.
+ *
+ * @param module a model with experts, or a part of one
+ * @param axis one axis of a mesh, e.g. `run.mesh.get("expert")`
+ * @returns undoes it, as long as the parameters are plain and have no values
+ * @throws {ArgumentError} if it has no experts, or their number is no multiple of the ranks
+ * @throws {UnsupportedError} for experts with adapters
+ * @example
+ * ```ts ignore
+ * const run = await launch({ axes: { shard: 2, expert: 2 } });
+ * const model = await openModel(run, "path/to/qwen3_moe");
+ * parallelizeExperts(model, run.mesh.get("expert"));
+ * for (const experts of expertsOf(model).values()) fullyShard(experts, { mesh: run.mesh.get("shard") });
+ * fullyShard(model, { mesh: run.mesh.flatten(["shard", "expert"], "shard_expert") });
+ * await model.load();
+ * ```
+ */
+export function parallelizeExperts(module: Module, axis: DeviceMesh): HookHandle {
+  const { axes, group } = axis;
+  if (axes.length !== 1) {
+    throw new ArgumentError(
+      `Cannot divide experts over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`,
+    );
+  }
+  module.ensureNames();
+  const experts = group.agree(`divide the experts of ${module.constructor.name}`, () => {
+    const found = expertLayers(module);
+    requireDivisible(found, module.constructor.name, group.size);
+    return found;
+  });
+  if (group.size === 1) return () => {};
+  const rules = new Map<Parameter, CutRule>();
+  for (const one of experts.values()) for (const parameter of one.parameters()) rules.set(parameter, { dim: 0 });
+  const uncut = cutParameters(axis, rules);
+  const ends = Array.from(experts, ([name, one]) => one.setExchange(exchangeOver(group, name)));
+  return () => {
+    uncut(); // where that is refused, experts stay divided
+    takeAll(ends.splice(0));
+  };
+}

@@ -1,0 +1,117 @@
+/** Ranks of `experts_test.ts`. @module */
+import {
+  type CausalLm,
+  dryRun,
+  evaluate,
+  expertsOf,
+  fullyShard,
+  openModel,
+  parallelizeExperts,
+  scope,
+} from "../../mod.ts";
+import { ownedPtr, writeParameters } from "../../doors/nn.ts";
+import { Router } from "../../src/nn/router.ts";
+import {
+  type AxesRank,
+  batchOf,
+  type FamilyOrders,
+  type FamilyReport,
+  laidOut,
+  trainFamily as train,
+} from "../../scripts/axes/training.ts";
+import { memoryPeak } from "../../src/train/dry_run.ts";
+import { Run } from "../../src/train/run.ts";
+import { messageOf } from "../support/message.ts";
+import { rankFunctions, type WorldRank } from "../support/world.ts";
+
+/** Trains a family over axes. */
+export function trainFamily(rank: WorldRank, orders: FamilyOrders): Promise<FamilyReport> {
+  return train(rank, orders);
+}
+
+/** The loss of an evaluation whose last batch has rows for some of the ranks only. */
+export async function evaluateRows(
+  rank: WorldRank,
+  orders: FamilyOrders,
+): Promise<readonly [loss: number, tokens: number]> {
+  const { run, model } = await laidOut(rank, orders);
+  const { rank: place, size } = run.samples;
+  const rows = [3, 8, 5, 6, 7].map((seed) =>
+    Int32Array.from({ length: 6 }, (_, i) => (seed * 7 + i * i) % model.vocabSize)
+  );
+  const own = rows.filter((_, i) => i % size === place);
+  const batches = own.map((inputIds) => ({ microBatches: [{ inputIds, labels: inputIds, batch: 1, seq: 6 }] }));
+  const { loss, tokens } = await evaluate(run, model, batches);
+  return [loss, tokens];
+}
+
+/** Lets all routers choose the same experts for all tokens. */
+function routeAlike(model: CausalLm): void {
+  const weights = [...model.namedModules()].flatMap(([, one]) => one instanceof Router ? [one.weight] : []);
+  writeParameters(weights, (weight) => {
+    const { device, dtype, storage: { shard: { numel: n } } } = weight;
+    if (n > 0) device.kernels.fill({ dtype, n, value: 0, dst: ownedPtr(weight) });
+  });
+}
+
+/** A step in which the same experts get all rows. */
+async function crowded(
+  rank: AxesRank,
+  orders: FamilyOrders,
+): Promise<{ readonly run: Run; readonly step: () => number }> {
+  const { run, model } = await laidOut(rank, orders);
+  routeAlike(model);
+  const step = (): number => {
+    using _frame = scope();
+    const loss = run.backward(model, batchOf(run, model, 0)).item();
+    for (const parameter of model.parameters()) parameter.zeroGrad();
+    return loss;
+  };
+  return { run, step };
+}
+
+/** The loss and this rank's peak where the same experts, of one rank, get all rows, and the peak that a dry run states. */
+export async function crowd(
+  rank: WorldRank,
+  orders: FamilyOrders,
+): Promise<{ readonly loss: number; readonly peak: number; readonly stated: number }> {
+  const { run, step } = await crowded(rank, orders);
+  step();
+  rank.device.allocator.resetPeak();
+  const loss = step();
+  const { peakBytes: peak } = memoryPeak(run);
+  const { device, group: { size: worldSize, rank: place } } = rank;
+  const dry = async ({ device, group }: Run): Promise<() => void> => (await crowded({ device, group }, orders)).step;
+  const options = { worldSize, rank: place, device, standsFor: "loopback" } as const;
+  const { peakBytes: stated } = await dryRun(dry, options);
+  return { loss, peak, stated };
+}
+
+/** The errors of experts that cannot be divided, or are sharded over the axis that divides them. */
+export async function mistakes(
+  { device, group }: WorldRank,
+  configs: readonly FamilyOrders["config"][],
+): Promise<readonly string[]> {
+  const run = new Run({ device, group, axes: { shard: 1, expert: group.size }, print: () => undefined });
+  const axis = run.mesh.get("expert");
+  const errors: string[] = [];
+  for (const config of configs) {
+    const model = await openModel(run, config, { seed: 3 });
+    errors.push(messageOf(() => parallelizeExperts(model, axis)));
+  }
+  const [config = {}] = configs.slice(-1);
+  const model = await openModel(run, config, { seed: 3 });
+  parallelizeExperts(model, axis);
+  errors.push(messageOf(() => parallelizeExperts(model, axis)));
+  errors.push(messageOf(() => fullyShard(model, { mesh: run.mesh.flatten(["shard", "expert"], "all") })));
+  const copied = await openModel(run, config, { seed: 3 });
+  for (const experts of expertsOf(copied).values()) fullyShard(experts, { mesh: run.mesh.get("shard") });
+  fullyShard(copied, { mesh: run.mesh.get("all") });
+  await copied.load();
+  const row = Int32Array.of(1, 2);
+  const batch = { microBatches: [{ inputIds: row, labels: row, batch: 1, seq: 2 }] };
+  errors.push(messageOf(() => run.backward(copied, batch)));
+  return errors;
+}
+
+rankFunctions(import.meta.url, { trainFamily, evaluateRows, crowd, mistakes });

@@ -1,0 +1,96 @@
+/** Expert parallelism against one rank: losses, norms, gradients; what each rank keeps; and what is refused by name. @module */
+import assert from "node:assert/strict";
+import type { MeshShape } from "../../doors/comm.ts";
+import { bitFaults, distanceOf } from "../../scripts/axes/distance.ts";
+import { MIXTURES } from "../../scripts/axes/parity.ts";
+import type { FamilyOrders, FamilyReport } from "../../scripts/axes/training.ts";
+import { zooModels } from "../../scripts/zoo/families.ts";
+import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { crowd, evaluateRows, mistakes, trainFamily } from "./experts_ranks.ts";
+
+const sizeOf = (axes: MeshShape): number => Object.values(axes).reduce((all, length) => all * length, 1);
+
+async function train(orders: FamilyOrders): Promise<readonly FamilyReport[]> {
+  return valuesOf<FamilyReport>(await world(sizeOf(orders.axes), trainFamily, { data: orders }));
+}
+
+const MESHES: readonly MeshShape[] = [
+  { shard: 1, expert: 2 },
+  { shard: 2, expert: 2 },
+  { shard: 1, expert: 4 },
+  { replicate: 2, shard: 1, expert: 2 },
+];
+
+for (const [place, family] of MIXTURES.entries()) {
+  const [usual = assert.fail()] = [MESHES[place % MESHES.length]];
+  for (const axes of [...usualFirst([usual], () => place < 4), ...onlyInAll(MESHES.filter((mesh) => mesh !== usual))]) {
+    test(`${family} over ${JSON.stringify(axes)} trains as on one rank, with clipping`, async () => {
+      const config = zooModels(family)[0]?.hfConfig ?? assert.fail();
+      const [alone = assert.fail()] = await train({ config, axes: { shard: 1 } });
+      const all = await train({ config, axes, checkpointing: place % 2 === 0 });
+      assert.deepEqual(bitFaults(all, alone, 1), []);
+      assert.ok(
+        all.every(({ cut }) => cut.length > 0 && cut.every((name) => name.includes("experts"))),
+        "experts alone are cut",
+      );
+      const { loss, norm, gradient, worst } = distanceOf(all, alone);
+      assert.ok(loss <= 1 && norm <= 1 && gradient <= 1, JSON.stringify({ loss, norm, gradient, worst }));
+    });
+  }
+}
+
+test("an evaluation whose last rows not all ranks have gives one rank's loss", async () => {
+  const config = zooModels("qwen3_moe")[0]?.hfConfig ?? assert.fail();
+  const [[expected, count] = assert.fail()] = valuesOf(
+    await world(1, evaluateRows, { data: { config, axes: { shard: 1 } } }),
+  );
+  for (
+    const [loss, tokens] of valuesOf(await world(2, evaluateRows, { data: { config, axes: { shard: 1, expert: 2 } } }))
+  ) {
+    assert.ok(Math.abs(loss - expected) <= 2e-6 * expected, `${loss}, ${expected}`);
+    assert.equal(tokens, count);
+  }
+});
+
+test("routers that choose one rank's experts for all tokens train, in the memory that a dry run states", async () => {
+  const config = zooModels("mixtral")[0]?.hfConfig ?? assert.fail();
+  const [{ loss: expected } = assert.fail()] = valuesOf(
+    await world(1, crowd, { data: { config, axes: { shard: 1 } } }),
+  );
+  const [first = assert.fail(), second = assert.fail()] = valuesOf(
+    await world(2, crowd, { data: { config, axes: { shard: 1, expert: 2 } } }),
+  );
+  for (const { loss } of [first, second]) {
+    assert.ok(Math.abs(loss - expected) <= 2e-6 * expected, `${loss}, ${expected}`);
+  }
+  assert.equal(first.stated, second.stated);
+  assert.equal(Math.max(first.peak, second.peak), first.stated);
+  assert.ok(Math.min(first.peak, second.peak) < first.stated, "one rank has all rows");
+});
+
+test("experts that the ranks do not divide, and gradients over too few ranks, are refused by name", async () => {
+  const mixture = zooModels("mixtral")[0]?.hfConfig ?? assert.fail();
+  const dense = zooModels("llama")[0]?.hfConfig ?? assert.fail();
+  for (
+    const said of valuesOf(
+      await world(3, mistakes, {
+        data: [dense, { ...mixture, num_local_experts: 4 }, { ...mixture, num_local_experts: 6 }],
+      }),
+    )
+  ) {
+    const [none = "", odd = "", fits = "", twice = "", over = "", copied = ""] = said;
+    assert.match(none, /^ArgumentError: Cannot divide the experts of \S+: it has none/);
+    assert.match(
+      odd,
+      /Cannot divide the 4 experts of 'model.layers.0.\S+' over 3 ranks: give an axis whose size divides them/,
+    );
+    assert.equal(fits, "");
+    assert.match(twice, /Cannot divide the experts of 'model.layers.0.\S+': axis 'expert' divides them already/);
+    assert.match(
+      over,
+      /Cannot shard '\S+experts\S+' over ranks 0, 1, 2: it is cut over axis 'expert' of ranks 0, 1, 2/,
+    );
+    assert.match(copied, /the gradient of '\S+experts\S+' is added over ranks \d, and the loss over ranks 0, 1, 2/);
+  }
+});
