@@ -52,6 +52,9 @@ import { trackersOf } from "./trackers.ts";
 import { callAll } from "./trainer_callbacks.ts";
 import type { TrainerOptions, TrainResult } from "./trainer_options.ts";
 
+/** Settings that checkpoints have where they are set. */
+const OPTIONAL_SETTINGS = ["neftuneNoiseAlpha"];
+
 /** The values that ranks exchange between steps. */
 interface RankNews {
   readonly signal: StopSignal | undefined;
@@ -209,8 +212,9 @@ class Training {
     await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
     await this.#run.group.together("look for the best checkpoint", () => evaluations.restore(saved.best, loader));
     if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
-    for (const [key, now] of Object.entries(this.#settings())) {
-      const before = saved.settings[key];
+    const settings = this.#settings();
+    for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
+      const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
       const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
@@ -361,8 +365,9 @@ class Training {
 
   /** Settings that later steps depend on, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
-    const { steps, globalBatch, maxGradNorm, precision } = this.#config;
-    return { steps, globalBatch, maxGradNorm, precision };
+    const { steps, globalBatch, maxGradNorm, precision, neftuneNoiseAlpha } = this.#config;
+    const optional = neftuneNoiseAlpha === undefined ? {} : { neftuneNoiseAlpha };
+    return { steps, globalBatch, maxGradNorm, precision, ...optional };
   }
 
   /** Properties of this machine, which a resume elsewhere compares. */
