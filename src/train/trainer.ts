@@ -17,6 +17,7 @@ import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSi
 import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
 import { adapterScales, requireSameScales } from "./adapter_config.ts";
+import { averaged } from "./averaged.ts";
 import { axesOf } from "./axes_config.ts";
 import {
   requireData,
@@ -164,7 +165,7 @@ class Training {
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     if (isOver) await evaluations.end(this.#step, context);
     const finished = isOver
-      ? await finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once())
+      ? await averaged(context, () => finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once()))
       : undefined;
     const { best, bestCheckpoint } = evaluations;
     const bestEvaluation = best && {
@@ -182,12 +183,17 @@ class Training {
   }
 
   #describe({ numParameters, peakBytes }: StepEstimate, { numSamples, description }: TextData): void {
-    const { strategy, precision, globalBatch } = this.#config;
+    const { strategy, precision, globalBatch, emaDecay } = this.#config;
     const { device, mesh: { axes, shape }, group: { kind, size } } = this.#run;
     const laid = axes.length > 1 ? `${axes.map((name, i) => `${name} ${shape[i]}`).join(" × ")}, ${kind}` : kind;
     const [log, ranks] = [this.#log.once(), `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${laid})`];
     log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
     log.info(`On ${device.name}, ${device.detail}`);
+    if (emaDecay !== undefined) {
+      log.info(
+        `Evaluations and the model take the averages of the weights (emaDecay ${emaDecay}), and checkpoints have both`,
+      );
+    }
     log.info(`${description}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
   }
 

@@ -35,7 +35,7 @@ const keys = [
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "neftune-noise-alpha", "seed"],
   ...["optimizer", "momentum", "adjust-lr", "decay-on", "learning-rate-factors", "min-lr-rate"],
-  ...["schedule-cycles", "schedule-power", "decay-steps"],
+  ...["schedule-cycles", "schedule-power", "decay-steps", "ema-decay", "ema-start"],
   ...["eval-every", "eval-strategy", "load-best-model-at-end", "metric-for-best-model", "greater-is-better"],
   ...["early-stopping-patience", "early-stopping-threshold"],
   ...[
@@ -112,6 +112,8 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--chat-template", ""], /--chat-template: expected a path, got ..$/],
   [["--beta2", "1"], /--beta2: expected .*got 1/],
   [["--neftune-noise-alpha", "0"], /--neftune-noise-alpha: expected .*got 0/],
+  [["--ema-decay", "1"], /--ema-decay: expected .*got 1/],
+  [["--ema-start", "-1"], /--ema-start: expected .*got -1/],
   [["--precision", "float64"], /--precision: expected .*bfloat16.*got 'float64'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*native.*got 'mkl'/],
   [["--strategy", "zero"], /--strategy: expected .*fsdp.*got 'zero'/],
