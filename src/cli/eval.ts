@@ -41,7 +41,7 @@ interface EvalConfig
   readonly adapter?: string | undefined;
   readonly batch: number;
   readonly addBosToken: boolean;
-  readonly delimiter: string;
+  readonly delimiter?: string | undefined;
   readonly truncate: boolean;
   readonly device: string;
   readonly memoryBytes?: number | undefined;
@@ -77,9 +77,9 @@ const SECTIONS: readonly [Section<EvalConfig>] = [section(
     addBosToken: z.boolean().default(false).describe(
       "Multiple choice: begin each text with the begin-of-text token, not empty ones alone",
     ).meta({ otherNames: ["add-bos", "bos"] }),
-    delimiter: z.string().default(" ").describe("Multiple choice: text between a text and each of its choices").meta({
-      otherNames: ["target-delimiter"],
-    }),
+    delimiter: z.string().optional().describe(
+      "Multiple choice: text between a text and each of its choices (default: a blank)",
+    ).meta({ otherNames: ["target-delimiter"] }),
     truncate: z.boolean().default(false).describe(
       "Multiple choice: cut the begins of texts that are longer than the model's positions",
     ).meta({ otherNames: ["truncation"] }),
@@ -88,6 +88,9 @@ const SECTIONS: readonly [Section<EvalConfig>] = [section(
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 )];
+
+/** What stands between a text and its choices. */
+const BLANK = " ";
 
 /** The flags of the command. */
 export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
@@ -192,7 +195,7 @@ async function measureChoices(
   tokenizer: Tokenizer,
   source: ChoiceSource,
 ): Promise<MeasuredSet["choices"]> {
-  const { batch, addBosToken, delimiter, truncate: truncates, skipBadRows, logSamples } = config;
+  const { batch, addBosToken, delimiter = BLANK, truncate: truncates, skipBadRows, logSamples } = config;
   const bosId = await findBeginOfText(tokenizer);
   if (addBosToken && bosId === undefined) {
     const got = `none beside '${tokenizer.path}'`;
