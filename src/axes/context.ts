@@ -108,6 +108,12 @@ function requireDivisible(model: CausalLm): void {
         "a part of them; set router_aux_loss_coef to 0, or use a context axis of 1 rank",
     );
   }
+  if (model.neftuneNoiseAlpha !== undefined) {
+    throw new UnsupportedError(
+      "Cannot share positions over a context axis: the noise on embeddings is drawn by places in a row, and a rank counts its own; " +
+        "leave neftuneNoiseAlpha out, or use a context axis of 1 rank",
+    );
+  }
   const dropping = [...model.namedModules()].find(([, module]) => dropProbability(module) > 0);
   if (dropping !== undefined) {
     const [name] = dropping;

@@ -98,6 +98,13 @@ export const COMMANDS: Readonly<Record<string, CliCommand>> = {
       return { run, flags };
     },
   },
+  eval: {
+    does: "measure a model: loss of texts and chats, multiple choice",
+    load: async () => {
+      const { evalModel: run, commandFlags: flags } = await import("./eval.ts");
+      return { run, flags };
+    },
+  },
   chat: {
     does: "talk with a model, by its chat template",
     load: async () => {

@@ -71,6 +71,8 @@ const estimateSection = section(
       "GB/s that a rank receives from ranks of its host; as bandwidth unless given",
     ),
     optimizer: optimizerSection.schema.shape.optimizer,
+    emaDecay: optimizerSection.schema.shape.emaDecay,
+    neftuneNoiseAlpha: trainSection.schema.shape.neftuneNoiseAlpha,
     asyncSave: outputSection.schema.shape.asyncSave,
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),

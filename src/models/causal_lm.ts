@@ -11,12 +11,14 @@ import type { SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
 import { type DirectoryTensor, type OtherFiles, plainDirectoryTensors } from "../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { eosIdsOf } from "../eos_ids.ts";
-import { ArgumentError, InternalError } from "../errors.ts";
+import { ArgumentError, InternalError, UnsupportedError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import type { LayerContext } from "../nn/attention.ts";
 import { GenerationCache } from "../nn/cache.ts";
 import type { HeadOutput } from "../nn/head.ts";
 import { Module } from "../nn/module.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 
 /** Inputs of a causal language model. */
 export interface CausalLmInputs extends LayerContext {
@@ -28,6 +30,8 @@ export interface CausalLmInputs extends LayerContext {
   readonly logitsToKeep?: number | undefined;
   /** With labels: returns the loss and the likeliest id of each token, without gradients, in place of the loss. @default false */
   readonly perToken?: boolean | undefined;
+  /** Tokens of each row that are no padding, int32 [batch], which noise on embeddings depends on. @default all */
+  readonly tokenCounts?: Tensor | undefined;
 }
 
 /** Source and destination of a model's weights. */
@@ -109,6 +113,24 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
     this.#eosIds = ids;
   }
 
+  /**
+   * NEFTune's `neftune_noise_alpha`: in training, uniform noise of at most alpha / √(tokens of the row × width) is added to the
+   * embeddings, drawn by the place in a sample from the `random` of the inputs. @default no noise
+   *
+   * @throws {ArgumentError} if it is set to what is no positive number
+   * @throws {UnsupportedError} if it is set for a model whose forward knows no noise
+   */
+  get neftuneNoiseAlpha(): number | undefined {
+    return undefined;
+  }
+
+  set neftuneNoiseAlpha(alpha: number | undefined) {
+    if (requireNoiseAlpha(alpha) === undefined) return;
+    throw new UnsupportedError(
+      `Cannot add noise to the embeddings of ${this.constructor.name}: its forward knows none. Leave neftuneNoiseAlpha out`,
+    );
+  }
+
   /** The transformer blocks, in the order of the forward. */
   abstract get layers(): readonly Module[];
 
@@ -176,4 +198,10 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
         "saveHfDirectory",
     );
   }
+}
+
+/** Refuses an alpha that is no positive number. */
+export function requireNoiseAlpha(alpha: number | undefined): number | undefined {
+  if (alpha === undefined || (isWithin(alpha, 0) && alpha > 0 && alpha < Infinity)) return alpha;
+  throw new ArgumentError(`neftuneNoiseAlpha must be a positive number, got ${valueText(alpha)}`);
 }

@@ -14,6 +14,7 @@ import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
 import { Dropout, dropOut, dropoutOf, type RandomContext } from "../nn/dropout.ts";
 import { Embedding } from "../nn/embedding.ts";
+import { addEmbeddingNoise } from "../nn/embedding_noise.ts";
 import { Experts } from "../nn/experts.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
@@ -32,7 +33,7 @@ import { loadBalancingLoss, Router } from "../nn/router.ts";
 import { sameShape } from "../shape.ts";
 import { scalar } from "../tensor/host.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { CausalLm, type CausalLmInputs, type ModelParts } from "./causal_lm.ts";
+import { CausalLm, type CausalLmInputs, type ModelParts, requireNoiseAlpha } from "./causal_lm.ts";
 import type { DecoderConfig } from "./decoder_config.ts";
 import type { RouterBalance } from "./mixture_config.ts";
 import type { FamilyTensorPlan } from "./tensor_plans.ts";
@@ -62,7 +63,10 @@ interface BodyOutput {
 /** Factor on the token embedding. */
 export interface EmbedScale {
   readonly factor: number;
-  /** True if the factor is rounded to the embedding's dtype before the product; else the product is rounded once. */
+  /**
+   * True if the factor is rounded to the embedding's dtype before the product, which is then a part of transformers' embedding layer; else
+   * the product is rounded once, behind the layer.
+   */
   readonly isRounded: boolean;
 }
 
@@ -102,7 +106,14 @@ export interface DecoderParts {
 /** FieldNames of the inputs of a model. */
 const INPUTS: KnownKeys<CausalLmInputs> = {
   ...{ inputIds: true, labels: true, logitsToKeep: true, random: true, attentionMask: true, positionIds: true },
-  ...{ documentStarts: true, rowLength: true, pastKeyValues: true, selectedKeys: true, perToken: true },
+  ...{
+    documentStarts: true,
+    rowLength: true,
+    pastKeyValues: true,
+    selectedKeys: true,
+    perToken: true,
+    tokenCounts: true,
+  },
 };
 
 /** Embedding, blocks, final norm: `model.` in most checkpoints. */
@@ -113,6 +124,8 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   readonly embedDropout: Dropout | undefined;
   readonly layers: readonly Block[];
   readonly norm: Layer;
+  /** NEFTune's alpha; undefined without noise. */
+  noiseAlpha: number | undefined;
   readonly #embedScale: EmbedScale | undefined;
   readonly #maxPositions: number;
   readonly #positions: PositionNumbers;
@@ -157,7 +170,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     const positionIds = inputs.positionIds ??
       (documentStarts === undefined ? undefined : this.#positionsWithin(documentStarts, seq));
     let context: LayerContext = { attentionMask, positionIds, documentStarts, rowLength, pastKeyValues, random };
-    let hidden = scaledEmbedding(this.embedTokens.call(inputIds), this.#embedScale);
+    let hidden = this.#embed(inputs);
     if (this.embedPositions !== undefined) {
       const positions = positionIds ?? this.#positions.of(past, seq);
       hidden = hidden.add(this.embedPositions.call(positions));
@@ -182,6 +195,19 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   /** The name of the blocks below the body. */
   get blocksName(): string {
     return this.nameOf("layers");
+  }
+
+  /** The embeddings of tokens, in training with noise: on what transformers' embedding layer gives. */
+  #embed({ inputIds, tokenCounts, random, rowLength }: CausalLmInputs): Tensor {
+    const { noiseAlpha: alpha } = this;
+    const scale = this.#embedScale;
+    const embedded = this.embedTokens.call(inputIds);
+    if (!this.training || alpha === undefined) return scaledEmbedding(embedded, scale);
+    const withNoise = (rows: Tensor): Tensor =>
+      addEmbeddingNoise(this.embedTokens, rows, { alpha, tokenCounts, random, rowLength });
+    return scale?.isRounded === false
+      ? scaledEmbedding(withNoise(embedded), scale)
+      : withNoise(scaledEmbedding(embedded, scale));
   }
 
   /** Positions that count from 0 in each document. */
@@ -255,6 +281,14 @@ export abstract class DecoderForCausalLm extends CausalLm {
 
   override get countsPadding(): boolean {
     return this.#balance !== undefined;
+  }
+
+  override get neftuneNoiseAlpha(): number | undefined {
+    return this.model.noiseAlpha;
+  }
+
+  override set neftuneNoiseAlpha(alpha: number | undefined) {
+    this.model.noiseAlpha = requireNoiseAlpha(alpha);
   }
 
   get otherFiles(): OtherFiles {

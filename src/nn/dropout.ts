@@ -37,7 +37,7 @@ export function streamOf(layer: Module, purpose: string, context: RandomContext 
   if (context?.rowLength !== undefined) {
     throw new UnsupportedError(
       `Cannot draw the ${purpose} of '${fqn}': it is drawn by the place in a row, and the ranks of a context axis have parts of rows. ` +
-        "Set its probability to 0, call model.eval(), or use a context axis of 1 rank",
+        "Switch it off, call model.eval(), or use a context axis of 1 rank",
     );
   }
   const random = context?.random;

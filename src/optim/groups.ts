@@ -15,6 +15,13 @@ export interface OptimizerSettings {
   readonly schedule?: Schedule | ScheduleFunction | undefined;
   /** The strength with which weights are drawn to zero. */
   weightDecay: number;
+  /**
+   * Decay of an average of the weights (EMA): after each step the average is `emaDecay × average + (1 - emaDecay) × weight`. It takes 4
+   * bytes an element. @default no average is kept
+   */
+  readonly emaDecay?: number | undefined;
+  /** Steps before the average begins; until then it is a copy of the weights. @default 0: it begins as a copy after the first step */
+  readonly emaStart?: number | undefined;
 }
 
 /** Parameters with settings of their own, which are plain data. */

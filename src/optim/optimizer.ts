@@ -10,6 +10,8 @@ import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { unwind } from "../unwind.ts";
+import { AVERAGE, averageStates, AverageUpdates, exchangeAverages, requireAverage } from "./averages.ts";
 import { gateOf } from "./clip.ts";
 import { groupsOf, type OptimizerSettings, type ParamGroup, type ParamGroupOptions } from "./groups.ts";
 import { type RecordTable, UpdateRecords } from "./records.ts";
@@ -37,8 +39,11 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #parameters: readonly Parameter[];
   readonly #states: OptimizerStates<S>;
   readonly #records: UpdateRecords<S>;
+  readonly #averages: AverageUpdates = new AverageUpdates();
   /** True if a step has updated some flat shards and then failed. */
   #isPartial = false;
+  /** True while the averages stand where the weights were, and these where the averages were. */
+  #isExchanged = false;
 
   /**
    * Allocates no states; the first step does.
@@ -54,14 +59,16 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const group of this.groups) {
       requireKnownKeys<ParamGroup<OptimizerSettings>>("optimize", group, {
         ...{ parameters: true, learningRate: true, schedule: true, weightDecay: true },
+        ...{ emaDecay: true, emaStart: true },
         ...this.otherSettings(),
       });
       this.check(group);
+      requireAverage(group);
     }
     this.#device = first.device;
     this.#states = new OptimizerStates(this.groups, {
       ruleOf: (parameter, group) => this.ruleOf(parameter, group),
-      statesBeside: () => [],
+      statesBeside: averageStates,
     });
     this.#records = new UpdateRecords(this.#device);
   }
@@ -83,8 +90,11 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    */
   step(): void {
     this.#requireComplete("take an optimizer step");
+    this.#requireWeights("take an optimizer step");
     requireReduced(this.#parameters, "take an optimizer step");
     this.#states.adopt();
+    this.#averages.adopt(this.#states.blocks);
+    this.#device.traits.hostWork.perLaunch(() => this.#averages.begin(this.stepsTaken));
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
       // All memory is allocated before the first update, so that a step that runs out of memory changes nothing.
@@ -110,15 +120,24 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
         room.begin(device, states);
         this.#isPartial = true;
         const { length: n, param, grad } = flatShard;
-        const args = { n, numStates, numRecords: members.length, param, grad, records, steps: steps.ptr, gate };
         const state = (name: string): DevicePtr => room.ptrOf(device, states, name);
-        rule.update({ device, block, args, state, learningRateOf: (group) => this.learningRateOf(group) });
-        block.isFresh = false;
+        if (records !== undefined) {
+          const args = { n, numStates, numRecords: members.length, param, grad, records, steps: steps.ptr, gate };
+          rule.update({ device, block, args, state, learningRateOf: (group) => this.learningRateOf(group) });
+          block.isFresh = false;
+        }
+        if (states.has(AVERAGE)) this.#averages.update(block, state(AVERAGE), gate);
         room.end(device, states);
       } finally {
         flatShard.endWrite();
       }
     }
+  }
+
+  /** Refuses an action while averages stand in place of the weights. */
+  #requireWeights(action: string): void {
+    if (!this.#isExchanged) return;
+    throw new ArgumentError(`Cannot ${action} inside of withAverages: averages stand where the weights were`);
   }
 
   /** Refuses an action if a failed step has updated only a part of the states. */
@@ -136,13 +155,53 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /**
-   * Every state of every parameter that requires a gradient. Allocates missing states first, as zeros.
+   * Every state of every parameter that requires a gradient. Allocates missing states first, as zeros, and averages as copies of the
+   * weights.
    *
-   * @throws {ArgumentError} if a step failed half-way
+   * @throws {ArgumentError} if a step failed half-way, or inside of {@link withAverages}
    */
   stateViews(): Generator<OptimizerStateView> {
     this.#requireComplete("save or load the states of an optimizer");
+    this.#requireWeights("save or load the states of an optimizer");
     return this.#states.views();
+  }
+
+  /** True if a group keeps averages of its weights (`emaDecay`). */
+  get hasAverages(): boolean {
+    return this.groups.some(({ emaDecay }) => emaDecay !== undefined);
+  }
+
+  /**
+   * Calls `body` while parameters have the averages of their weights as values, for an evaluation or an export; afterwards they have their
+   * weights again, to the bit. Before the first step, averages are copies of the weights. Every rank must call it.
+   *
+   * @returns what `body` gives
+   * @throws {ArgumentError} if no group keeps averages, or inside of another call
+   * @throws {OutOfMemoryError} if there is no room to exchange them piece by piece, at most 1 MiB: nothing is exchanged then
+   * @example
+   * ```ts ignore
+   * const { loss } = await optimizer.withAverages(() => evaluate(run, model, heldOut));
+   * ```
+   */
+  async withAverages<T>(body: () => T | Promise<T>): Promise<T> {
+    if (!this.hasAverages) throw new ArgumentError("Cannot use averages of weights: no group keeps any, set emaDecay");
+    this.#requireComplete("use averages of weights");
+    this.#requireWeights("use averages of weights");
+    this.#states.adopt();
+    const exchange = (): void => exchangeAverages(this.#states.blocks);
+    exchange();
+    this.#isExchanged = true;
+    let result: T;
+    try {
+      result = await body();
+    } catch (error) {
+      this.#isExchanged = false;
+      unwind([exchange]); // the first error counts
+      throw error;
+    }
+    this.#isExchanged = false;
+    exchange();
+    return result;
   }
 
   /** Steps taken by a parameter. Waits for the device. */
@@ -167,6 +226,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   /** Frees the states. */
   dispose(): void {
     this.#states.free();
+    this.#averages.free();
     this.#records.free();
   }
 

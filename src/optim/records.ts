@@ -10,6 +10,7 @@ import { CONSTANTS } from "../device/kernels/signature.ts";
 import { copyAcross } from "../device/offload.ts";
 import { int32 } from "../dtype.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { AVERAGE } from "./averages.ts";
 import type { OptimizerSettings, ParamGroup } from "./groups.ts";
 import type { RecordSettings } from "./rule.ts";
 import type { ParameterBlock } from "./states.ts";
@@ -30,11 +31,18 @@ interface UpdateRecord {
   readonly settings: RecordSettings;
 }
 
+/** A block in a step. */
+export interface UpdatedBlock<S extends OptimizerSettings> {
+  readonly block: ParameterBlock<S>;
+  /** Address of its first record; undefined if none of its parameters is updated, and only their averages are. */
+  readonly records: DevicePtr | undefined;
+}
+
 /** The records of a device's blocks, in its memory. */
 export interface RecordTable<S extends OptimizerSettings> {
   readonly device: Device;
-  /** The blocks with a parameter to update, each with the address of its first record. */
-  readonly blocks: readonly { readonly block: ParameterBlock<S>; readonly records: DevicePtr }[];
+  /** The blocks with a parameter to update, and those with averages. */
+  readonly blocks: readonly UpdatedBlock<S>[];
   /** Address of the gate on this device; undefined where there is none. See Note [Gate]. */
   readonly gate: DevicePtr | undefined;
 }
@@ -100,14 +108,14 @@ export class UpdateRecords<S extends OptimizerSettings> {
     const captured = device.traits.hostWork.perLaunch(write);
     if (captured !== undefined) this.#captured.set(device, captured);
     let next = 0;
-    const placed: { readonly block: ParameterBlock<S>; readonly records: DevicePtr }[] = [];
+    const placed: UpdatedBlock<S>[] = [];
     for (const block of blocks) {
       const first = next;
       next += block.members.length;
       const at = active.indexOf(true, first);
-      if (at >= 0 && at < next) {
-        placed.push({ block, records: devicePtr(ptr + first * RECORD_BYTES) });
-      }
+      const isUpdated = at >= 0 && at < next;
+      if (!isUpdated && !block.states.has(AVERAGE)) continue;
+      placed.push({ block, records: isUpdated ? devicePtr(ptr + first * RECORD_BYTES) : undefined });
     }
     if (gate === undefined || device === this.#gateDevice) return { device, blocks: placed, gate };
     const copy = devicePtr(ptr + end);

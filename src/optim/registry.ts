@@ -32,6 +32,10 @@ export interface NamedSettings {
   /** @default 0.95 for muon, 0.9 for sgd */
   readonly momentum?: number | undefined;
   readonly adjustLr: AdjustLr;
+  /** @default no averages of weights are kept */
+  readonly emaDecay?: number | undefined;
+  /** @default 0 */
+  readonly emaStart?: number | undefined;
 }
 
 /** An optimizer of a run. */
@@ -48,6 +52,15 @@ interface OptimizerEntry {
 const plain = (groups: readonly NamedGroup[]): Omit<NamedGroup, "isHidden">[] =>
   groups.map(({ isHidden: _, ...group }) => group);
 
+/** Options that all optimizers have. */
+const sharedOf = (
+  { schedule, emaDecay, emaStart }: NamedSettings,
+): Pick<NamedSettings, "schedule" | "emaDecay" | "emaStart"> => ({
+  schedule,
+  ...emaDecay === undefined ? {} : { emaDecay },
+  ...emaStart === undefined ? {} : { emaStart },
+});
+
 const betasOf = ({ beta1, beta2 }: NamedSettings, usual: number): readonly [number, number] => [beta1, beta2 ?? usual];
 
 /** Names of optimizers. */
@@ -61,22 +74,19 @@ export const OPTIMIZERS: Readonly<Record<OptimizerName, OptimizerEntry>> = {
     aliases: ["adamw_torch", "adamw_torch_fused"],
     usualRate: 1,
     reads: ["beta2"],
-    make: (groups, settings) =>
-      new AdamW(plain(groups), { schedule: settings.schedule, betas: betasOf(settings, 0.95) }),
+    make: (groups, settings) => new AdamW(plain(groups), { ...sharedOf(settings), betas: betasOf(settings, 0.95) }),
   },
   adamw8bit: {
     aliases: ["adamw_8bit", "adamw_bnb_8bit"],
     usualRate: 1,
     reads: ["beta2"],
-    make: (groups, settings) =>
-      new AdamW8bit(plain(groups), { schedule: settings.schedule, betas: betasOf(settings, 0.95) }),
+    make: (groups, settings) => new AdamW8bit(plain(groups), { ...sharedOf(settings), betas: betasOf(settings, 0.95) }),
   },
   lion: {
     aliases: ["lion_32bit"],
     usualRate: 0.1,
     reads: ["beta2"],
-    make: (groups, settings) =>
-      new Lion(plain(groups), { schedule: settings.schedule, betas: betasOf(settings, 0.99) }),
+    make: (groups, settings) => new Lion(plain(groups), { ...sharedOf(settings), betas: betasOf(settings, 0.99) }),
   },
   muon: {
     aliases: [],
@@ -84,20 +94,21 @@ export const OPTIMIZERS: Readonly<Record<OptimizerName, OptimizerEntry>> = {
     reads: ["beta2", "momentum"],
     make: (groups, { momentum = 0.95, ...settings }) =>
       new Muon(groups.map(({ isHidden: useMuon, ...group }) => ({ ...group, useMuon })), {
-        ...{ schedule: settings.schedule, betas: betasOf(settings, 0.95), momentum, adjustLr: settings.adjustLr },
+        ...sharedOf(settings),
+        ...{ betas: betasOf(settings, 0.95), momentum, adjustLr: settings.adjustLr },
       }),
   },
   adafactor: {
     aliases: [],
     usualRate: 5,
     reads: [],
-    make: (groups, { schedule }) => new Adafactor(plain(groups), { schedule }),
+    make: (groups, settings) => new Adafactor(plain(groups), sharedOf(settings)),
   },
   sgd: {
     aliases: [],
     usualRate: 1,
     reads: ["momentum"],
-    make: (groups, { schedule, momentum = 0.9 }) => new SGD(plain(groups), { schedule, momentum }),
+    make: (groups, { momentum = 0.9, ...settings }) => new SGD(plain(groups), { ...sharedOf(settings), momentum }),
   },
 };
 

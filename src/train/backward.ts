@@ -197,6 +197,8 @@ export function inputsOf(
   const { batch, seq, inputIds, labels, documentStarts, part, random } = microBatch;
   const shape = [batch, seq];
   const mask = maskOf(model, microBatch);
+  const counts = tokenCountsOf(model, microBatch);
+  const tokenCounts = counts && tensor(device, counts, { dtype: int32 });
   return {
     positionIds: part && tensor(device, part.positionIds, { shape, dtype: int32 }),
     rowLength: part?.rowLength,
@@ -205,7 +207,19 @@ export function inputsOf(
     documentStarts: documentStarts && tensor(device, documentStarts, { shape, dtype: int32 }),
     attentionMask: mask && tensor(device, mask, { shape, dtype: uint8 }),
     random,
+    ...tokenCounts === undefined ? {} : { tokenCounts },
   };
+}
+
+/**
+ * Tokens of each row that are no padding, [batch], for a model that adds noise to embeddings by their number. Others need none, nor do
+ * rows without padding.
+ */
+export function tokenCountsOf(
+  { neftuneNoiseAlpha }: Pick<CausalLm, "neftuneNoiseAlpha">,
+  { lengths }: MicroBatch,
+): Int32Array | undefined {
+  return neftuneNoiseAlpha === undefined ? undefined : lengths;
 }
 
 /**

@@ -120,6 +120,7 @@ export interface TrainConfig {
   /** Default: the optimizer's. */
   readonly beta2?: number | undefined;
   readonly maxGradNorm: number;
+  readonly neftuneNoiseAlpha?: number | undefined;
   readonly seed: number;
 }
 
@@ -319,6 +320,9 @@ export const trainSection: Section<TrainConfig> = section(
     maxGradNorm: z.number().positive().default(1).describe("Scale gradients down to this norm").meta({
       otherNames: ["grad-clip", "clip-grad-norm", "gradient-clipping"],
     }),
+    neftuneNoiseAlpha: z.number().positive().optional().describe(
+      "NEFTune: in training, add uniform noise of at most alpha / √(tokens of a row × width) to embeddings (default: none)",
+    ).meta({ otherNames: ["neftune", "neftune-alpha", "noise-alpha"] }),
     seed: count.default(0).describe("Seed of initial weights, the order of the data and the sample"),
   }),
 );

@@ -91,6 +91,7 @@ export class ShardingDescription {
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
       adapt: (twin) => {
         if (lora !== undefined) addLora(twin, lora.settings);
+        twin.neftuneNoiseAlpha = model.neftuneNoiseAlpha;
         const parameters = new Map(model.namedParameters());
         for (const [name, parameter] of twin.namedParameters()) {
           const { frozenDtype = parameter.frozenDtype, quantized } = parameters.get(name) ?? {};

@@ -97,11 +97,21 @@ export function requireEvaluations(config: EvaluationConfig & { readonly evalDat
     const got = `${earlyStoppingThreshold} alone`;
     problems.push({ path: "earlyStoppingThreshold", expected: "earlyStoppingPatience with it", got });
   }
-  for (const files of heldOutSets(evalData).values()) {
-    for (const { inputs, weight } of weightedInputs(files, "evalData")) {
-      const expected = "sources without weights, as an evaluation takes each sample once";
-      if (weight !== undefined) problems.push({ path: "evalData", expected, got: `a weight behind '${inputs[0]}'` });
-    }
-  }
+  problems.push(...weightProblems(evalData, "evalData"));
   if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * The weights among data to evaluate on, each of which is a problem.
+ *
+ * @param evalData paths and patterns, or `name=path`
+ * @param path the key that names them
+ */
+export function weightProblems(evalData: readonly string[], path: string): readonly ConfigProblem[] {
+  const expected = "sources without weights, as an evaluation takes each sample once";
+  return [...heldOutSets(evalData).values()].flatMap((files) =>
+    weightedInputs(files, path).flatMap(({ inputs, weight }) =>
+      weight === undefined ? [] : [{ path, expected, got: `a weight behind '${inputs[0]}'` }]
+    )
+  );
 }

@@ -10,6 +10,7 @@ import type { DataLoader } from "../data/loader.ts";
 import { CheckpointError, ConfigError } from "../errors.ts";
 import type { Logger } from "../runtime/log.ts";
 import { pathKind } from "../runtime/files.ts";
+import { averaged } from "./averaged.ts";
 import { BestEvaluation, type BestState, metricOf, type Verdict } from "./best_evaluation.ts";
 import type { RunConfig } from "./config.ts";
 import { seeksBest } from "./evaluation_config.ts";
@@ -92,23 +93,28 @@ export class Evaluations {
     if (this.#heldOut === undefined || evalStrategy === "no") return undefined;
     const isDue = step === steps || (evalStrategy === "epoch" ? endsEpoch : evalEvery > 0 && step % evalEvery === 0);
     if (!isDue) return undefined;
-    const figures = await this.#heldOut.evaluate(this.#run, context.model, (text) => {
-      if (!this.#warned) this.#log.warn(`After step ${step} ${text}`);
-      this.#warned = true;
-    });
+    const heldOut = this.#heldOut;
+    const figures = await averaged(context, () =>
+      heldOut.evaluate(this.#run, context.model, (text) => {
+        if (!this.#warned) this.#log.warn(`After step ${step} ${text}`);
+        this.#warned = true;
+      }));
     const verdict = this.#best?.take(step, figures[figureName(this.#best.metric)]) ?? { isBest: false, ends: false };
     return { figures, ...verdict };
   }
 
   /** Tells which evaluation was the best, and loads its weights where they are wanted. Every rank must call it. */
-  async end(step: number, { model, group }: StepContext): Promise<void> {
+  async end(step: number, { model, optimizer, group }: StepContext): Promise<void> {
     const { best, bestCheckpoint } = this;
     if (best === undefined) return;
     const { out: directory, loadBestModelAtEnd, broadcastFromRank0 } = this.#config;
     const where = bestCheckpoint === undefined ? "" : `, saved as '${bestCheckpoint}'`;
     this.#log.info(`Best evaluation: ${best.metric} ${best.best_metric} after step ${best.best_global_step}${where}`);
     if (!loadBestModelAtEnd || best.best_global_step === step || bestCheckpoint === undefined) return;
-    await loadCheckpoint({ directory, from: bestCheckpoint, model: trainedPart(model), group, broadcastFromRank0 });
+    // Averages are states of the optimizer, and become the model.
+    const averages = optimizer.hasAverages ? { optimizer } : {};
+    const what = { directory, from: bestCheckpoint, model: trainedPart(model), group, broadcastFromRank0, ...averages };
+    await loadCheckpoint(what);
     this.#log.info(`Loaded the weights of step ${stepOfPath(bestCheckpoint)}`);
   }
 }

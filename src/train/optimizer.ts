@@ -78,15 +78,18 @@ export function scheduleOf(config: OptimizerSettingsOfRun): Schedule {
  */
 export function optimizerOf(model: CausalLm, config: OptimizerSettingsOfRun): Optimizer {
   const entry = optimizerNamed(config.optimizer);
-  const { beta1, beta2, momentum, adjustLr } = config;
+  const { beta1, beta2, momentum, adjustLr, emaDecay, emaStart } = config;
   const problems = Object.entries({ beta2, momentum }).flatMap(([path, value]): ConfigProblem[] => {
     if (value === undefined || entry.reads.some((key) => key === path)) return [];
     return [{ path, expected: `nothing, as '${config.optimizer}' has none`, got: String(value) }];
   });
+  if (emaStart !== undefined && emaDecay === undefined) {
+    problems.push({ path: "emaStart", expected: "emaDecay with it", got: `${emaStart} alone` });
+  }
   if (problems.length > 0) throw new ConfigError(problems);
   const usual = model.files?.folder === undefined ? "fromScratch" : "fineTuning";
   const usualRate = PEAK_LEARNING_RATES[hasAdapter(model) ? "adapter" : usual];
   const { learningRate = usualRate * entry.usualRate } = config;
   const groups = parameterGroups(model, config, learningRate);
-  return entry.make(groups, { schedule: scheduleOf(config), beta1, beta2, momentum, adjustLr });
+  return entry.make(groups, { schedule: scheduleOf(config), beta1, beta2, momentum, adjustLr, emaDecay, emaStart });
 }

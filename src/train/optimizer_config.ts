@@ -27,6 +27,8 @@ export interface OptimizerConfig {
   readonly scheduleCycles: number;
   readonly schedulePower: number;
   readonly decaySteps?: number | undefined;
+  readonly emaDecay?: number | undefined;
+  readonly emaStart?: number | undefined;
 }
 
 /** Optimizer keys. */
@@ -62,5 +64,11 @@ export const optimizerSection: Section<OptimizerConfig> = section(
     decaySteps: count.optional().describe(
       "With schedule warmup_stable_decay: steps of the fall (default: a tenth of the steps)",
     ).meta({ otherNames: ["num-decay-steps"] }),
+    emaDecay: z.number().min(0).lt(1).optional().describe(
+      "Keep an average of trained weights, of which each step keeps this part: it is evaluated and becomes the model (default: none)",
+    ).meta({ otherNames: ["ema", "ema-rate", "use-ema", "model-ema-decay"] }),
+    emaStart: count.optional().describe(
+      "With emaDecay: steps before the average begins; until then it is a copy of the weights (default: 0)",
+    ).meta({ otherNames: ["ema-start-step", "ema-warmup-steps"] }),
   }),
 );

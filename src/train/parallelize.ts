@@ -56,6 +56,7 @@ export function parallelize(
 ): void {
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
   requireCompatible(config);
+  model.neftuneNoiseAlpha = config.neftuneNoiseAlpha;
   if (run.mesh.axes.includes("tensor")) {
     const { tpPlan = "auto" } = config;
     parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, tpPlan === "auto" ? {} : tpPlan));

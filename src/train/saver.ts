@@ -10,6 +10,7 @@ import { saveCheckpoint } from "../checkpoint/sharded/save.ts";
 import type { SaveCheckpointOptions } from "../checkpoint/sharded/save_plan.ts";
 import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
 import type { Logger } from "../runtime/log.ts";
+import { averaged } from "./averaged.ts";
 import type { OutputConfig } from "./output_config.ts";
 import { saveModel } from "./save_model.ts";
 import type { StepContext } from "./step.ts";
@@ -59,7 +60,7 @@ export class CheckpointSaver implements Disposable {
       return;
     }
     const { path } = await saveCheckpoint(what);
-    if (stateDictType === "full") await saveModel(model, `${path}/model`, group);
+    if (stateDictType === "full") await averaged({ optimizer }, () => saveModel(model, `${path}/model`, group));
     await this.#tell(path, options.step);
   }
 

@@ -211,5 +211,5 @@ function shapeOf(
   });
   const frozen = parameters.filter(({ requiresGrad }) => !requiresGrad).map(({ fqn }) => fqn);
   const evaluated = [...model.namedModules()].filter(([, { training }]) => !training).map(([name]) => `'${name}'`);
-  return [maxGradNorm, ...sizes, ...frozen, ...evaluated].join("\n");
+  return [maxGradNorm, model.neftuneNoiseAlpha, ...sizes, ...frozen, ...evaluated].join("\n");
 }

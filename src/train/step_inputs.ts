@@ -9,7 +9,7 @@ import { type DType, int32, uint8 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { IGNORED_ROW, lossOf, maskOf } from "./backward.ts";
+import { IGNORED_ROW, lossOf, maskOf, tokenCountsOf } from "./backward.ts";
 import type { StepContext } from "./step.ts";
 
 /** A micro-batch, where a graph reads it. */
@@ -18,6 +18,7 @@ interface StepPart {
   readonly labels: Tensor;
   readonly documentStarts: Tensor | undefined;
   readonly attentionMask: Tensor | undefined;
+  readonly tokenCounts: Tensor | undefined;
 }
 
 /** A step's micro-batches in tensors that a graph reads. */
@@ -42,6 +43,7 @@ export class StepInputs implements Disposable {
         labels: make(int32),
         documentStarts: documentStarts && make(int32),
         attentionMask: maskOf(model, microBatch) && make(uint8),
+        tokenCounts: tokenCountsOf(model, microBatch) && Tensor.empty(device, [batch], int32, "inputs of a step"),
       };
     });
   }
@@ -52,7 +54,7 @@ export class StepInputs implements Disposable {
    * @throws {ArgumentError} if beginnings of documents or lengths of rows do not fit the tokens
    */
   write(microBatches: readonly MicroBatch[]): void {
-    for (const [i, { inputIds, labels, documentStarts, attentionMask }] of this.#parts.entries()) {
+    for (const [i, { inputIds, labels, documentStarts, attentionMask, tokenCounts }] of this.#parts.entries()) {
       const part = microBatches[i] ?? IGNORED_ROW;
       requireRows(part);
       inputIds.copyFromHost(Int32Array.from(part.inputIds));
@@ -60,6 +62,8 @@ export class StepInputs implements Disposable {
       if (part.documentStarts !== undefined) documentStarts?.copyFromHost(Int32Array.from(part.documentStarts));
       const mask = maskOf(this.#model, part);
       if (mask !== undefined) attentionMask?.copyFromHost(mask);
+      const counts = tokenCountsOf(this.#model, part);
+      if (counts !== undefined) tokenCounts?.copyFromHost(Int32Array.from(counts));
     }
     const first = firstSampleOf(microBatches);
     if (first !== undefined) this.#device.traits.graphs?.setFirstSample(first);
@@ -70,8 +74,8 @@ export class StepInputs implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const { inputIds, labels, documentStarts, attentionMask } of this.#parts) {
-      for (const tensor of [inputIds, labels, documentStarts, attentionMask]) tensor?.dispose();
+    for (const { inputIds, labels, documentStarts, attentionMask, tokenCounts } of this.#parts) {
+      for (const tensor of [inputIds, labels, documentStarts, attentionMask, tokenCounts]) tensor?.dispose();
     }
   }
 }

@@ -17,6 +17,7 @@ import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSi
 import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
 import { adapterScales, requireSameScales } from "./adapter_config.ts";
+import { averaged } from "./averaged.ts";
 import { axesOf } from "./axes_config.ts";
 import {
   requireData,
@@ -52,6 +53,9 @@ import type { TextData } from "./text_data.ts";
 import { trackersOf } from "./trackers.ts";
 import { callAll } from "./trainer_callbacks.ts";
 import type { TrainerOptions, TrainResult } from "./trainer_options.ts";
+
+/** Settings that checkpoints have where they are set. */
+const OPTIONAL_SETTINGS = ["neftuneNoiseAlpha"];
 
 /** The values that ranks exchange between steps. */
 interface RankNews {
@@ -162,7 +166,7 @@ class Training {
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     if (isOver) await evaluations.end(this.#step, context);
     const finished = isOver
-      ? await finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once())
+      ? await averaged(context, () => finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once()))
       : undefined;
     const { best, bestCheckpoint } = evaluations;
     const bestEvaluation = best && {
@@ -180,12 +184,17 @@ class Training {
   }
 
   #describe({ numParameters, peakBytes }: StepEstimate, { numSamples, description }: TextData): void {
-    const { strategy, precision, globalBatch } = this.#config;
+    const { strategy, precision, globalBatch, emaDecay } = this.#config;
     const { device, mesh: { axes, shape }, group: { kind, size } } = this.#run;
     const laid = axes.length > 1 ? `${axes.map((name, i) => `${name} ${shape[i]}`).join(" × ")}, ${kind}` : kind;
     const [log, ranks] = [this.#log.once(), `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${laid})`];
     log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
     log.info(`On ${device.name}, ${device.detail}`);
+    if (emaDecay !== undefined) {
+      log.info(
+        `Evaluations and the model take the averages of the weights (emaDecay ${emaDecay}), and checkpoints have both`,
+      );
+    }
     log.info(`${description}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
   }
 
@@ -210,8 +219,9 @@ class Training {
     await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
     await this.#run.group.together("look for the best checkpoint", () => evaluations.restore(saved.best, loader));
     if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
-    for (const [key, now] of Object.entries(this.#settings())) {
-      const before = saved.settings[key];
+    const settings = this.#settings();
+    for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
+      const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
       const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
@@ -366,8 +376,9 @@ class Training {
 
   /** Settings that later steps depend on, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
-    const { steps, globalBatch, maxGradNorm, precision } = this.#config;
-    return { steps, globalBatch, maxGradNorm, precision };
+    const { steps, globalBatch, maxGradNorm, precision, neftuneNoiseAlpha } = this.#config;
+    const optional = neftuneNoiseAlpha === undefined ? {} : { neftuneNoiseAlpha };
+    return { steps, globalBatch, maxGradNorm, precision, ...optional };
   }
 
   /** Properties of this machine, which a resume elsewhere compares. */

@@ -69,3 +69,16 @@ for (const file of readdirSync(ZOO)) {
     assert.equal(by.terms.optimizer, without.terms.optimizer);
   });
 }
+
+test("noise on embeddings and averages of weights are captured too", async () => {
+  const hfConfig: Readonly<Record<string, unknown>> = JSON.parse(readFileSync(new URL("llama.json", ZOO), "utf8"));
+  const more = { neftuneNoiseAlpha: 5, emaDecay: 0.9, emaStart: 9, packing: "bfd" } as const;
+  const config = { ...await runConfig({ globalBatch: 2, sequenceLength: 8, cudaGraphs: true }), ...more };
+  const world = { worldSize: 2, standsFor: "nccl", cpuMath: "wasm" } as const;
+  const [by, without] = [
+    await estimateStep(config, hfConfig, world),
+    await estimateStep({ ...config, cudaGraphs: false }, hfConfig, world),
+  ];
+  assert.deepEqual([by.flops, by.collectives], [without.flops, without.collectives]);
+  assert.equal(by.terms.optimizer, without.terms.optimizer);
+});

@@ -9,6 +9,7 @@ import { OWN_ATTENTION } from "../../device/attention.ts";
 import { float32 } from "../../dtype.ts";
 import { CheckpointError } from "../../errors.ts";
 import type { JsonObject } from "../../json.ts";
+import { AVERAGE } from "../../optim/averages.ts";
 import type { Ranks } from "../format/ranks.ts";
 import { configFor } from "../hugging_face/save.ts";
 import { scatterFull } from "../state_dict/full_tensor.ts";
@@ -170,11 +171,30 @@ function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptio
   for (const [name] of strict ? model.namedParameters() : []) {
     if (!manifest.optimizer.steps.has(name)) throw new CheckpointError(path, "There is no count of its steps", name);
   }
-  const states = fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer.tensors);
+  const own = optimizerTensors(model, optimizer);
+  if (strict) requireSameAverages(path, own, manifest.optimizer.tensors);
+  const states = fit("optimizer", own, manifest.optimizer.tensors);
   return {
     missing: [...report.missing, ...states.missing],
     unexpected: [...report.unexpected, ...states.unexpected],
   };
+}
+
+/** Refuses averages of weights on one side alone, by one sentence in place of a line for each. */
+function requireSameAverages(
+  path: string,
+  own: readonly HeldTensor[],
+  saved: ReadonlyMap<string, SavedTensor>,
+): void {
+  const isAverage = (name: string): boolean => name.endsWith(`.${AVERAGE}`);
+  const [isKept, isSaved] = [own.some(({ name }) => isAverage(name)), [...saved.keys()].some(isAverage)];
+  if (isKept === isSaved) return;
+  throw new CheckpointError(
+    path,
+    isSaved
+      ? "It has averages of the weights, and this optimizer keeps none: set emaDecay ('--ema-decay')"
+      : "It has no averages of the weights, which this optimizer keeps: go on without emaDecay ('--ema-decay')",
+  );
 }
 
 /** Keys of a configuration that describe the contents and the writer of files. */
