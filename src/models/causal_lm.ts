@@ -26,7 +26,7 @@ export interface CausalLmInputs extends LayerContext {
   readonly labels?: Tensor | undefined;
   /** Returns the scores of the last n positions only; 0 is all. @default 0 */
   readonly logitsToKeep?: number | undefined;
-  /** With labels: returns the loss and the likeliest id of each token, without gradients, in place of the loss. @default false */
+  /** With labels: returns the loss and the likeliest id of each token in place of their sum. @default false */
   readonly perToken?: boolean | undefined;
 }
 
