@@ -7,7 +7,7 @@
 import { at } from "../at.ts";
 import type { PortableMath } from "../device/device.ts";
 import type { AnswerTable } from "./answers.ts";
-import { type Answer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
+import { type PairAnswer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
 
 /** Figures of pairs; rewards are β times a log-probability by the model less that by the reference. */
 export interface PreferenceFigures {
@@ -38,8 +38,8 @@ export const PREFERENCE_FIGURES = [
 /** A pair whose loss is known. */
 export interface JudgedPair {
   readonly loss: number;
-  readonly chosen: Pick<Answer, "logProb" | "reference">;
-  readonly rejected: Pick<Answer, "logProb" | "reference">;
+  readonly chosen: Pick<PairAnswer, "logProb" | "reference">;
+  readonly rejected: Pick<PairAnswer, "logProb" | "reference">;
 }
 
 /** The mean loss of pairs, and their figures. */
@@ -68,7 +68,7 @@ export function figuresOfTables(
   settings: PairLossSettings,
   math: PortableMath,
 ): ReturnType<typeof figuresOf> {
-  const answerOf = (row: number): Answer => ({
+  const answerOf = (row: number): PairAnswer => ({
     logProb: at(model.logProbs, row, "row"),
     reference: at(reference.logProbs, row, "row"),
     tokens: at(model.tokens, row, "row"),

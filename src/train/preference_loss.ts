@@ -43,7 +43,7 @@ export interface PairLossSettings {
 }
 
 /** One answer of a pair. */
-export interface Answer {
+export interface PairAnswer {
   /** Logarithm of its probability by the model: a sum over its tokens, in nats. */
   readonly logProb: number;
   /** Likewise by the reference. */
@@ -149,8 +149,8 @@ const LOSSES: Readonly<Record<PairLossName, Loss>> = {
  */
 export function pairLoss(
   { lossType, beta, labelSmoothing }: PairLossSettings,
-  chosen: Answer,
-  rejected: Answer,
+  chosen: PairAnswer,
+  rejected: PairAnswer,
   math: PortableMath,
 ): PairLoss {
   const inputs = {

@@ -21,7 +21,7 @@ import { scope } from "../tensor/scope.ts";
 import { logProbsOf, targetsOf } from "./answers.ts";
 import { countAll, IGNORED_ROW, StepFactors, type StepParts } from "./backward.ts";
 import { figuresOf, type JudgedPair, type PreferenceFigures } from "./preference_figures.ts";
-import { type Answer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
+import { type PairAnswer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
 import type { Reference } from "./reference.ts";
 import { tokenScoresOf } from "./token_scores.ts";
 
@@ -94,7 +94,7 @@ function judge(
   const { seq, batch, pairs: { length } = [] } = microBatch;
   const [logProbs, tokens] = [logProbsOf(losses, microBatch), targetsOf(microBatch)];
   const slopes = new Float32Array(batch * seq);
-  const answerOf = (row: number): Answer => ({
+  const answerOf = (row: number): PairAnswer => ({
     logProb: at(logProbs, row, "row"),
     reference: at(references, row, "row"),
     tokens: at(tokens, row, "row"),
