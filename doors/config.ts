@@ -20,6 +20,7 @@ export {
 export { runTrainingScript, type TrainingScript } from "../src/train/script.ts";
 export type { EvaluationConfig } from "../src/train/evaluation_config.ts";
 export type { EvalMetrics, StepMetrics } from "../src/train/metrics.ts";
+export type { PreferenceFigures } from "../src/train/preference_figures.ts";
 export { runTraining } from "../src/train/trainer.ts";
 export type { CallbackWish, SavedStep, TrainerCallback } from "../src/train/trainer_callbacks.ts";
 export type { BestModel, FinishedModel, TrainerOptions, TrainResult } from "../src/train/trainer_options.ts";

@@ -97,6 +97,33 @@ export class Lora {
     }
   }
 
+  /**
+   * Leaves the adapter out of forwards until the end of a block: the model computes what it did without. Modules that are trained in
+   * full stay as they are. Backwards of earlier forwards are not changed (PEFT's `disable_adapter`).
+   *
+   * @example
+   * ```ts
+   * import { addLora, launch, openModel } from "fullyshard";
+   * await using run = await launch();
+   * const sizes = { vocab_size: 64, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 1, num_attention_heads: 4 };
+   * const lora = addLora(await openModel(run, { model_type: "llama", ...sizes }));
+   * {
+   *   using _base = lora.disable();
+   *   if ([...lora.layers.values()].some(({ isEnabled }) => isEnabled)) throw new Error("an adapter is on");
+   * }
+   * if (![...lora.layers.values()].every(({ isEnabled }) => isEnabled)) throw new Error("an adapter is off");
+   * ```
+   */
+  disable(): Disposable {
+    const layers = [...this.layers.values()].filter(({ isEnabled }) => isEnabled);
+    for (const layer of layers) layer.isEnabled = false;
+    return {
+      [Symbol.dispose]: () => {
+        for (const layer of layers) layer.isEnabled = true;
+      },
+    };
+  }
+
   /** Takes the adapter off: the model computes what it did without. Parameters stay as they are, trained or frozen. */
   remove(): void {
     for (const detach of this.#handles) detach();

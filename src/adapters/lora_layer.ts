@@ -53,6 +53,8 @@ export class LinearLora implements ModuleAdapter<[x: Tensor, context?: RandomCon
   readonly r: number;
   /** Factor on the product. */
   readonly scale: number;
+  /** False while forwards leave the adapter out: see `Lora.disable`. */
+  isEnabled = true;
 
   /** Makes the factors, without memory. */
   constructor(layer: Linear, { r, scale, dropout, init }: LoraLayerOptions) {
@@ -88,6 +90,7 @@ export class LinearLora implements ModuleAdapter<[x: Tensor, context?: RandomCon
 
   /** output [.., out], x [.., in] → [.., out] */
   adapt(output: Tensor, [x, context]: readonly [x: Tensor, context?: RandomContext]): Tensor {
+    if (!this.isEnabled) return output;
     // The narrow rows are scaled, as they are fewest.
     const narrow = this.loraA.call(dropOut(this.loraDropout, x, context));
     return output.add(this.loraB.call(this.scale === 1 ? narrow : narrow.mul(this.scale)));
@@ -106,6 +109,8 @@ export class EmbeddingLora implements ModuleAdapter<[ids: Tensor], Tensor> {
   readonly r: number;
   /** Factor on the product. */
   readonly scale: number;
+  /** False while forwards leave the adapter out: see `Lora.disable`. */
+  isEnabled = true;
 
   /** Makes the factors, without memory. */
   constructor(layer: Embedding, { r, scale }: Pick<LoraLayerOptions, "r" | "scale">) {
@@ -131,6 +136,7 @@ export class EmbeddingLora implements ModuleAdapter<[ids: Tensor], Tensor> {
 
   /** output [.., width], ids int32 [..] → [.., width] */
   adapt(output: Tensor, [ids]: readonly [ids: Tensor]): Tensor {
+    if (!this.isEnabled) return output;
     const narrow = applyOne(embeddingOp, [this.loraEmbeddingA.transpose(0, 1), ids], { paddingIdx: -1 });
     return output.add(narrow.mul(this.scale).matmul(this.loraEmbeddingB.transpose(0, 1)));
   }

@@ -28,6 +28,7 @@ import {
 } from "../train/config.ts";
 import { optimizerSection } from "../train/optimizer_config.ts";
 import { outputSection } from "../train/output_config.ts";
+import { preferenceSection } from "../train/preference_config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { foreignPresets } from "../train/presets.ts";
 import { estimateStep, type StepEstimate } from "../train/estimate.ts";
@@ -80,7 +81,14 @@ const estimateSection = section(
 
 type EstimateConfig = SectionValue<typeof estimateSection>;
 
-const SECTIONS = [estimateSection, adapterSection, parallelSection, axesSection, foreignSection] as const;
+const SECTIONS = [
+  estimateSection,
+  adapterSection,
+  preferenceSection,
+  parallelSection,
+  axesSection,
+  foreignSection,
+] as const;
 
 /** The flags of the command. */
 export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);

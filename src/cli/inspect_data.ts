@@ -10,28 +10,29 @@ import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
-import { contentsOf } from "../data/chat/columns.ts";
-import { encodeRow } from "../data/chat/encode_row.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { weightedInputs } from "../data/mixture.ts";
 import { openRows } from "../data/rows/open_rows.ts";
 import { rowError, type RowPlace } from "../data/rows/row.ts";
 import { IGNORED, type TokenSample } from "../data/samples/sample.ts";
-import { Counter } from "../data/samples/sample_cache.ts";
+import { Counter, samplesOfRow } from "../data/samples/sample_cache.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError } from "../errors.ts";
 import { styled, type Terminal, terminal } from "../runtime/terminal.ts";
 import { path } from "../train/config_values.ts";
 import { type DataConfig, dataSection } from "../train/config.ts";
 import { describeSamples, lossesOf } from "../train/data_preparation.ts";
+import { refuseLossPart } from "../train/data_source.ts";
 import { placeOf } from "../train/open_model.ts";
+import { type PreferenceConfig, preferenceSection } from "../train/preference_config.ts";
 import { shown } from "../words.ts";
 
 /** The data to inspect, and how much of it to show. */
 interface InspectDataConfig
   extends
     Pick<DataConfig, "data" | "textField" | "tokenizer" | "eosToken" | "sequenceLength">,
-    Pick<DataConfig, "chatTemplate" | "lossOn" | "skipBadRows"> {
+    Pick<DataConfig, "chatTemplate" | "lossOn" | "skipBadRows">,
+    Pick<PreferenceConfig, "preference"> {
   readonly model?: string | undefined;
   readonly rows: number;
 }
@@ -39,11 +40,12 @@ interface InspectDataConfig
 /** The keys of data that a training has too. */
 const { data, textField, tokenizer, eosToken, sequenceLength, chatTemplate, lossOn, skipBadRows } =
   dataSection.schema.shape;
+const { preference } = preferenceSection.schema.shape;
 
 const SECTIONS: readonly [Section<InspectDataConfig>] = [section(
   "inspect-data",
   z.strictObject({
-    ...{ data, textField, tokenizer, eosToken, sequenceLength, chatTemplate, lossOn, skipBadRows },
+    ...{ data, textField, tokenizer, eosToken, sequenceLength, chatTemplate, lossOn, skipBadRows, preference },
     model: path.optional().describe(
       "Hugging Face folder, or name in its cache, whose tokenizer and template are taken; weights are not read",
     ),
@@ -75,6 +77,8 @@ export async function inspectData(
   const config = await resolveConfig(SECTIONS, { argv, positional: "data" });
   const { textField, lossOn, sequenceLength: maxLength } = config;
   const name = "data";
+  const isPreference = config.preference !== undefined;
+  if (isPreference) refuseLossPart(lossOn);
   if (config.data.length === 0) {
     const expected = "files of rows, with or without '--data'";
     throw new ConfigError([{ path: name, expected, got: "nothing" }]);
@@ -82,7 +86,7 @@ export async function inspectData(
   const folder = config.tokenizer ?? (config.model === undefined ? undefined : placeOf(config.model));
   const tokenizer = folder === undefined ? BYTE_TOKENIZER : await loadTokenizer(folder, { eosToken: config.eosToken });
   const files = weightedInputs(config.data, name).flatMap(({ inputs }) => inputs);
-  const source = await openRows(files.map((text) => datasetPath(text, name)), { textField, name });
+  const source = await openRows(files.map((text) => datasetPath(text, name)), { textField, name, isPreference });
   if (source === undefined) {
     const expected = "rows of chats, or of prompts with completions";
     const got =
@@ -91,21 +95,23 @@ export async function inspectData(
     throw new ConfigError([{ path: name, expected, got }]);
   }
   const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
-  const encoding = { tokenizer, templates, lossOn, maxLength, name };
+  const encoding = { tokenizer, templates, lossOn, maxLength, name, textField, isPreference };
   const count = new Counter(encoding);
   let left = config.rows;
   for await (const row of source.rows()) {
     try {
       if ("problem" in row) throw rowError(name, row, row.problem);
-      const sample = encodeRow(contentsOf(row, { textField, name }), row, encoding);
-      count.take(sample, sample.cut);
-      if (left-- > 0) write(`${headOf(row, sample)}\n${markedText(sample, tokenizer, hasColors)}\n\n`);
+      const isShown = left-- > 0;
+      for (const sample of samplesOfRow(row, encoding)) {
+        count.take(sample, sample.cut);
+        if (isShown) write(`${headOf(row, sample)}\n${markedText(sample, tokenizer, hasColors)}\n\n`);
+      }
     } catch (error) {
       if (!count.skips(error, config.skipBadRows)) throw error;
     }
   }
   const summary = count.summary(source);
-  write(`${[describeSamples(summary, maxLength), ...lossesOf(summary)].join("\n")}\n`);
+  write(`${[describeSamples(summary, maxLength, isPreference), ...lossesOf(summary)].join("\n")}\n`);
   return 0;
 }
 

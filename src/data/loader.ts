@@ -44,6 +44,8 @@ export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLe
   readonly packing?: Packing | undefined;
   /** Tokens of every row, with `none`. @default the longest row of a micro-batch */
   readonly padTo?: number | undefined;
+  /** True if samples 2i and 2i + 1 are pair i, with `none`: samples of a batch are pairs then. @default false */
+  readonly isPairs?: boolean | undefined;
 }
 
 /** The default packing: no token is lost, and no row has padding. */
@@ -72,17 +74,17 @@ export class DataLoader {
    * @throws {CheckpointError} if a file of tokens is damaged
    */
   constructor(options: LoaderOptions) {
-    const { tokens, sequenceLength, seed, packing = USUAL_PACKING, padTo } = options;
+    const { tokens, sequenceLength, seed, packing = USUAL_PACKING, padTo, isPairs } = options;
     this.batchSize = microBatchSize(options);
     this.#options = options;
     if ("parts" in tokens) {
-      const rows = tokens.parts.map((part) => rowsOf(part.tokens, sequenceLength, packing, padTo));
+      const rows = tokens.parts.map((part) => rowsOf(part.tokens, sequenceLength, packing, { padTo, isPairs }));
       const weights = tokens.parts.map(({ weight }) => weight);
       this.#source = mixedRows(rows, weights);
       const order = new MixtureOrder(rows.map(({ numRows }) => numRows), weights, seed);
       this.#sampler = new Sampler(this.#source.numRows, seed, order);
     } else {
-      this.#source = rowsOf(tokens, sequenceLength, packing, padTo);
+      this.#source = rowsOf(tokens, sequenceLength, packing, { padTo, isPairs });
       this.#sampler = new Sampler(this.#source.numRows, seed);
     }
     this.numSamples = this.#sampler.numSamples;

@@ -34,6 +34,11 @@ export interface MicroBatch {
   /** Tokens of each row that are no padding, which lies behind them: [batch]. @default all */
   readonly lengths?: Int32Array | undefined;
   /**
+   * Numbers of the pairs in their data, [batch / 2], where rows are pairs: rows 2i and 2i + 1 are the chosen and the rejected answer of
+   * pair i. @default rows are no pairs
+   */
+  readonly pairs?: Int32Array | undefined;
+  /**
    * The source that dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in
    * which it gives them. @default there is no source, and a model that draws is refused
    */
@@ -53,11 +58,16 @@ export interface Batch {
  *
  * @throws {ArgumentError} naming the row and the token
  */
-export function requireRows({ batch, seq, inputIds, labels, documentStarts, lengths, part }: MicroBatch): void {
+export function requireRows({ batch, seq, inputIds, labels, documentStarts, lengths, part, pairs }: MicroBatch): void {
   for (const [name, tokens] of Object.entries({ inputIds, labels })) {
     if (tokens.length === batch * seq) continue;
     throw new ArgumentError(
       `Cannot run a micro-batch with such ${name}: expected ${batch} × ${seq} numbers, got ${tokens.length}`,
+    );
+  }
+  if (pairs !== undefined && pairs.length * 2 !== batch) {
+    throw new ArgumentError(
+      `Cannot run a micro-batch with such pairs: expected a number for each two of ${batch} rows, got ${pairs.length}`,
     );
   }
   if (part !== undefined) return; // its rows were checked before they were divided

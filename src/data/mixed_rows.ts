@@ -50,7 +50,9 @@ export function mixedRows(sources: readonly TokenRows[], weights: readonly numbe
         const own = places.filter(([, other]) => other === index).map(([, , row]) => row);
         loaded.set(index, await at(sources, index, "source").load(own));
       }
-      return joined(places.map(([, index]) => index), loaded);
+      const isPairs = [...loaded.values()].every((own) => own.pairs !== undefined);
+      const sourcesOfRows = places.flatMap(([, index]) => isPairs ? [index, index] : [index]);
+      return { ...joined(sourcesOfRows, loaded), ...isPairs ? { pairs: Int32Array.from(rows) } : {} };
     },
   };
 }

@@ -29,23 +29,37 @@ export interface TokenRows {
   load(rows: readonly number[]): Promise<MicroBatch>;
 }
 
+/** Options of {@link rowsOf}. */
+export interface TokenRowOptions {
+  /** Tokens of every row, with `none`. @default the longest row of a micro-batch */
+  readonly padTo?: number | undefined;
+  /** True if samples 2i and 2i + 1 are pair i, with `none`: rows are then numbered by pairs. @default false */
+  readonly isPairs?: boolean | undefined;
+}
+
 /**
  * Rows of tokens or samples.
  *
- * @param padTo tokens of every row, with `none`. @default the longest row of a micro-batch
- * @throws {ArgumentError} if there is not enough for one row, or documents are to be kept apart whose ends are not known
+ * @throws {ArgumentError} if there is not enough for one row, documents are to be kept apart whose ends are not known, or what is to be
+ * pairs is packed or no samples
  * @throws {CheckpointError} if a file of tokens is damaged
  */
 export function rowsOf(
   source: TokenStream | SampleStream,
   sequenceLength: number,
   packing: Packing,
-  padTo?: number,
+  { padTo, isPairs = false }: TokenRowOptions = {},
 ): TokenRows {
   if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {
     throw new ArgumentError(`sequenceLength must be an integer from 1, got ${sequenceLength}`);
   }
   const isSamples = "lengthOf" in source;
+  if (isPairs) {
+    if (isSamples && packing === "none") return pairRows(source, sequenceLength, padTo);
+    throw new ArgumentError(
+      `Cannot take pairs of ${isSamples ? `samples packed by '${packing}'` : "a stream"}: use 'none'`,
+    );
+  }
   if (packing !== "wrapped") {
     return packedRows(isSamples ? source : documentsOf(source), sequenceLength, packing, padTo);
   }
@@ -124,6 +138,21 @@ function packedRows(
       }
       return { inputIds, labels, batch, seq, lengths, ...isAlone ? {} : { documentStarts } };
     },
+  };
+}
+
+/** Rows of pairs, two by two: a chosen and a rejected answer are never in different micro-batches. */
+function pairRows(samples: SampleStream, sequenceLength: number, padTo: number | undefined): TokenRows {
+  const single = packedRows(samples, sequenceLength, "none", padTo);
+  if (single.numRows !== samples.length || samples.length % 2 !== 0) {
+    throw new ArgumentError(`Cannot take ${samples.length} samples as pairs: give two of at least a token for each`);
+  }
+  const rowsOfPair = (pair: number): readonly [chosen: number, rejected: number] => [2 * pair, 2 * pair + 1];
+  return {
+    ...single,
+    numRows: single.numRows / 2,
+    lengthOf: (pair) => Math.max(...rowsOfPair(pair).map((row) => samples.lengthOf(row))),
+    load: async (pairs) => ({ ...await single.load(pairs.flatMap(rowsOfPair)), pairs: Int32Array.from(pairs) }),
   };
 }
 

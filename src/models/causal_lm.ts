@@ -28,7 +28,7 @@ export interface CausalLmInputs extends LayerContext {
   readonly labels?: Tensor | undefined;
   /** Returns the scores of the last n positions only; 0 is all. @default 0 */
   readonly logitsToKeep?: number | undefined;
-  /** With labels: returns the loss and the likeliest id of each token, without gradients, in place of the loss. @default false */
+  /** With labels: returns the loss and the likeliest id of each token in place of their sum. @default false */
   readonly perToken?: boolean | undefined;
   /** Tokens of each row that are no padding, int32 [batch], which noise on embeddings depends on. @default all */
   readonly tokenCounts?: Tensor | undefined;

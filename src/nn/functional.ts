@@ -321,15 +321,16 @@ export function linearCrossEntropy(
 
 /** Scores of single tokens. Made by {@link tokenScores}. */
 export interface TokenScores {
-  /** Cross-entropy of each token, in nats: float32 [..], 0 where the label counts for nothing. */
+  /** Cross-entropy of each token, in nats: float32 [..], 0 where the label counts for nothing. It has gradients. */
   readonly losses: Tensor;
-  /** The id with the largest logit at each position, the first among equals: int32 [..]. */
+  /** The id with the largest logit at each position, the first among equals: int32 [..], constants. */
   readonly likeliest: Tensor;
 }
 
 /**
  * The loss of each token of `hidden @ weightᵀ + bias`, by `softcap` as in {@link linearCrossEntropy}, and the likeliest id at its
- * position; constants, without gradients. At most one chunk of logits exists at any time.
+ * position. At most one chunk of logits exists at any time: a backward computes them again, as it first knows the gradient of each
+ * token's loss. In float16, that gradient is to be scaled (`GradScaler`).
  *
  * @param hidden [.., width]
  * @param weight [vocab, width]

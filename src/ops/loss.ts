@@ -19,7 +19,7 @@ import { castTo } from "./convert.ts";
 import { floatPair } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
 import { flat, product } from "./matmul.ts";
-import type { BackwardCall, ComputeOp, ForwardCall } from "./op.ts";
+import type { BackwardCall, ComputeOp, ForwardCall, OpContext } from "./op.ts";
 
 export interface CrossEntropyAttrs {
   /** Label of rows that do not count. */
@@ -133,7 +133,7 @@ export function rowsAtOnce({ device }: Pick<ForwardCall<unknown>, "device">, row
 }
 
 /** A tensor in the products' dtype; the tensor itself if it has that dtype. */
-function inDtype<A>(call: ForwardCall<A>, tensor: Tensor, dtype: DType): Tensor {
+export function inDtype(call: OpContext, tensor: Tensor, dtype: DType): Tensor {
   if (tensor.dtype === dtype) return tensor;
   const narrow = call.empty(tensor.shape, dtype);
   castTo(narrow, tensor);
@@ -141,7 +141,7 @@ function inDtype<A>(call: ForwardCall<A>, tensor: Tensor, dtype: DType): Tensor 
 }
 
 /** Divides float32 logits by the softcap in place, and writes softcap times their tanh. */
-export function boundInto<A>(call: ForwardCall<A>, bounded: Tensor, logits: Tensor, softcap: number): void {
+export function boundInto(call: OpContext, bounded: Tensor, logits: Tensor, softcap: number): void {
   const { kernels } = call.device;
   const common = { dtype: float32, n: logits.numel };
   kernels.scale({ ...common, factor: 1 / softcap, dst: logits.ptr, src: logits.ptr });
@@ -150,7 +150,7 @@ export function boundInto<A>(call: ForwardCall<A>, bounded: Tensor, logits: Tens
 }
 
 /** Adds the rows of a float32 matrix to a vector, or overwrites it with their sum. */
-function addRows<A>(call: ForwardCall<A>, into: Tensor, matrix: Tensor, overwrite: boolean): void {
+export function addRows(call: OpContext, into: Tensor, matrix: Tensor, overwrite: boolean): void {
   const { rows, cols } = matrixOf(matrix);
   const sum = overwrite ? into : call.empty(into.shape, float32);
   call.device.kernels.reduce({

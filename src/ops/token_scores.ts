@@ -1,5 +1,9 @@
 /**
- * What a language model's head says of each token by itself: its loss, and whether it is the likeliest. Constants, for measuring.
+ * What a language model's head says of each token by itself: its loss, and whether it is the likeliest.
+ *
+ * Note [Gradients of single tokens]: the gradient of each token's loss is known only in the backward, where every token may have
+ * another one. So the forward keeps no logits and no gradients; the backward computes each chunk of logits again, which costs one
+ * more product than `linearCrossEntropy`, and multiplies its rows by the gradients of their losses.
  *
  * @module
  */
@@ -11,16 +15,18 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { combineInto } from "./elementwise.ts";
 import { castTo } from "./convert.ts";
 import {
+  addRows,
   boundInto,
   type CrossEntropyAttrs,
   crossEntropyOp,
+  inDtype,
   type LinearCrossEntropyAttrs,
   linearCrossEntropyOp,
   rowsAtOnce,
   rowsOf,
 } from "./loss.ts";
 import { flat, product } from "./matmul.ts";
-import type { ComputeOp, ForwardCall } from "./op.ts";
+import type { BackwardCall, ComputeOp, ForwardCall, OpCall } from "./op.ts";
 
 /** Least number of rows of the last of several chunks. */
 const LEAST_LAST = 4;
@@ -40,7 +46,7 @@ function scoreRows(call: ForwardCall<CrossEntropyAttrs>, logits: Tensor, labels:
   kernels.argmax({ dtype: float32, rows, cols, src: logits.ptr, dst });
 }
 
-/** logits float32 [.., vocab], labels int32 [..] → for each label its loss and the likeliest number, as {@link tokenScoresOp}. */
+/** logits float32 [.., vocab], labels int32 [..] → for each label its loss and the likeliest number: constants. */
 export const logitScoresOp: ComputeOp<CrossEntropyAttrs> = {
   name: "logitScores",
   infer: (inputs, attrs) => {
@@ -54,10 +60,87 @@ export const logitScoresOp: ComputeOp<CrossEntropyAttrs> = {
   forward: (call) => scoreRows(call, call.dense(call.input(0)), call.dense(call.input(1)), 0),
 };
 
+/** The inputs of a head, dense. */
+interface HeadInputs {
+  readonly hidden: Tensor;
+  readonly weight: Tensor;
+  readonly labels: Tensor;
+  readonly bias: Tensor | undefined;
+}
+
+/** Logits of some rows. Their memory is that of the next ones. */
+interface LogitChunk {
+  /** The first of the rows. */
+  readonly start: number;
+  /** Hidden states of the rows. */
+  readonly hidden: Tensor;
+  /** Float32 [rows, vocab]. */
+  readonly logits: Tensor;
+  /** With a softcap: the logits before it, divided by it. Without: the logits. */
+  readonly products: Tensor;
+}
+
+/** All logits, a chunk at a time. */
+function* logitChunks(
+  call: OpCall<LinearCrossEntropyAttrs>,
+  { hidden, weight, labels, bias }: HeadInputs,
+): Generator<LogitChunk> {
+  const [vocab, width] = twoSizes("tokenScores", weight.shape);
+  const rows = labels.numel;
+  const perChunk = rowsAtOnce(call, rows, vocab);
+  const { softcap } = call.attrs;
+  const allProducts = call.empty([perChunk, vocab], float32);
+  const allBounded = softcap === undefined ? undefined : call.empty([perChunk, vocab], float32);
+  const wideBias = bias && inDtype(call, bias, float32);
+  for (let start = 0, m = 0; start < rows; start += m) {
+    const rest = rows - start;
+    // A product of very few rows is summed in another order, so none is left as the last chunk.
+    m = rest > perChunk && rest - perChunk < LEAST_LAST ? rest - LEAST_LAST : Math.min(perChunk, rest);
+    const [products, chunk] = [rowsOf(allProducts, 0, m), rowsOf(hidden, start, m)];
+    product(call, products, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
+    if (wideBias !== undefined) combineInto(call, "add", products, products, wideBias);
+    const logits = allBounded === undefined ? products : rowsOf(allBounded, 0, m);
+    if (softcap !== undefined) boundInto(call, logits, products, softcap);
+    yield { start, hidden: chunk, logits, products };
+  }
+}
+
+/** Overwrites the logits of a chunk with the gradients of their products: each row's times the gradient of its loss. */
+function differentiateRows(
+  call: BackwardCall<LinearCrossEntropyAttrs>,
+  { start, logits, products }: LogitChunk,
+  labels: Tensor,
+  gradients: Tensor,
+): void {
+  const { rows, cols } = matrixOf(logits);
+  const { kernels } = call.device;
+  const { ignoreIndex, softcap } = call.attrs;
+  const losses = call.empty([rows], float32);
+  kernels.crossEntropy({
+    ...{ dtype: float32, rows, cols, firstRow: start, ignoreIndex, labelSmoothing: 0, zLoss: 0 },
+    ...{ losses: losses.ptr, dlogits: logits.ptr, logits: logits.ptr },
+    labels: devicePtr(labels.ptr + start * int32.byteLength),
+  });
+  if (softcap !== undefined) {
+    // The factor on the tanh and the divisor of its input cancel out.
+    const pointers = { dx: logits.ptr, dy: logits.ptr, x: products.ptr };
+    kernels.unaryBackward({ op: "tanh", dtype: float32, n: logits.numel, p0: 0, p1: 0, ...pointers });
+  }
+  combineInto(call, "mul", logits, logits, rowsOf(gradients, start, rows));
+  losses.dispose();
+}
+
+/** A float32 tensor for the sum of a gradient over chunks: the gradient's memory, if that is float32. */
+function sumOf<A>(call: BackwardCall<A>, i: number): { readonly sum: Tensor; finish(): void } {
+  const out = call.out(i, float32);
+  const sum = out.dtype === float32 ? out : call.empty(out.shape, float32);
+  return { sum, finish: () => sum === out ? undefined : castTo(out, sum) };
+}
+
 /**
  * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → of the logits `hidden @ weightᵀ + bias`, for
  * each label, its loss, float32 [..], and the number that has the largest logit, the first among equals, int32 [..]. Losses are those
- * that `linearCrossEntropy` adds up, and at most one chunk of logits exists at any time.
+ * that `linearCrossEntropy` adds up, and at most one chunk of logits exists at any time. See Note [Gradients of single tokens].
  */
 export const tokenScoresOp: ComputeOp<LinearCrossEntropyAttrs> = {
   name: "tokenScores",
@@ -68,25 +151,44 @@ export const tokenScoresOp: ComputeOp<LinearCrossEntropyAttrs> = {
   },
   forward: (call) => {
     const [hidden, weight, labels] = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))];
-    const [vocab, width] = twoSizes("tokenScores", weight.shape);
-    const rows = labels.numel;
-    const perChunk = rowsAtOnce(call, rows, vocab);
-    const allLogits = call.empty([perChunk, vocab], float32);
-    const { softcap } = call.attrs;
-    const allBounded = softcap === undefined ? undefined : call.empty([perChunk, vocab], float32);
-    const given = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
-    const bias = given === undefined || given.dtype === float32 ? given : call.empty(given.shape, float32);
-    if (given !== undefined && bias !== undefined && bias !== given) castTo(bias, given);
-    for (let start = 0, m = 0; start < rows; start += m) {
-      const rest = rows - start;
-      // A product of very few rows is summed in another order, so none is left as the last chunk.
-      m = rest > perChunk && rest - perChunk < LEAST_LAST ? rest - LEAST_LAST : Math.min(perChunk, rest);
-      const [products, chunk] = [rowsOf(allLogits, 0, m), rowsOf(hidden, start, m)];
-      product(call, products, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
-      if (bias !== undefined) combineInto(call, "add", products, products, bias);
-      const logits = allBounded === undefined ? products : rowsOf(allBounded, 0, m);
-      if (softcap !== undefined) boundInto(call, logits, products, softcap);
+    const bias = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
+    for (const { logits, start } of logitChunks(call, { hidden, weight, labels, bias })) {
       scoreRows(call, logits, labels, start);
     }
+    call.save(hidden, weight, labels, ...bias === undefined ? [] : [bias]);
+  },
+  backward: (call) => {
+    const [hidden, weight, labels] = [call.saved(0), call.saved(1), call.saved(2)];
+    const bias = call.inputs > 3 ? call.saved(3) : undefined;
+    const [vocab, width] = twoSizes("tokenScores", weight.shape);
+    const grad = call.dense(call.grad(0));
+    const gradients = grad.view({ shape: [grad.numel, 1], strides: [1, 1], offset: grad.layout.offset });
+    const dhidden = call.needs(0) ? call.out(0) : undefined;
+    const dweight = call.needs(1) ? sumOf(call, 1) : undefined;
+    const dbias = bias !== undefined && call.needs(3) ? sumOf(call, 3) : undefined;
+    if (labels.numel === 0) { // no chunk writes them
+      for (const { sum } of [dweight, dbias].filter((one) => one !== undefined)) {
+        call.device.kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
+      }
+    }
+    for (const chunk of logitChunks(call, { hidden, weight, labels, bias })) {
+      const { start, logits } = chunk;
+      const { rows: m } = matrixOf(logits);
+      differentiateRows(call, chunk, labels, gradients);
+      if (dbias !== undefined) addRows(call, dbias.sum, logits, start === 0);
+      const dlogits = inDtype(call, logits, hidden.dtype);
+      if (dhidden !== undefined) {
+        const out = rowsOf(dhidden, start, m);
+        product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab);
+      }
+      if (dweight !== undefined) {
+        const beta = start === 0 ? 0 : 1;
+        const [left, right] = [flat(dlogits, vocab, true), flat(chunk.hidden, width, false)];
+        product(call, dweight.sum, left, right, vocab, width, m, { beta });
+      }
+      if (dlogits !== logits) dlogits.dispose();
+    }
+    dweight?.finish();
+    dbias?.finish();
   },
 };

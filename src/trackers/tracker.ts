@@ -48,10 +48,15 @@ const TAGS: Readonly<Record<string, string>> = {
 export function scalarsOf(metrics: Readonly<Record<string, number | undefined>>): Scalars {
   return Object.fromEntries(
     Object.entries(metrics).flatMap(([name, value]) => {
-      const tag = TAGS[name] ?? (name.startsWith("eval_") ? name.replace("eval_", "eval/") : undefined);
+      const tag = TAGS[name] ?? (name.startsWith("eval_") ? name.replace("eval_", "eval/") : ofAnswers(name));
       return tag === undefined || value === undefined ? [] : [[tag, value]];
     }),
   );
+}
+
+/** The tag of a figure of preferences, `rewards/margins` or `logps/chosen`; undefined for others. */
+function ofAnswers(name: string): string | undefined {
+  return /^(?:rewards|logps)\//.test(name) ? `train/${name}` : undefined;
 }
 
 /** The end of a warning about a tracker. */

@@ -18,6 +18,7 @@ import { count, path, size } from "./config_values.ts";
 import { type EvaluationConfig, evaluationSection } from "./evaluation_config.ts";
 import { type OptimizerConfig, optimizerSection } from "./optimizer_config.ts";
 import { type OutputConfig, outputSection } from "./output_config.ts";
+import { type PreferenceConfig, preferenceSection } from "./preference_config.ts";
 
 /**
  * Data to train on.
@@ -125,7 +126,13 @@ export interface TrainConfig {
 }
 
 /** Default peak learning rates: trained weights need small steps. */
-export const PEAK_LEARNING_RATES = { fromScratch: 2e-3, fineTuning: 2e-5, adapter: 2e-4 } as const;
+export const PEAK_LEARNING_RATES = {
+  fromScratch: 2e-3,
+  fineTuning: 2e-5,
+  adapter: 2e-4,
+  preference: 1e-6,
+  preferenceAdapter: 1e-5,
+} as const;
 
 /** Largest default number of warm-up steps. */
 const USUAL_WARMUP = 20;
@@ -301,7 +308,9 @@ export const trainSection: Section<TrainConfig> = section(
     }),
     learningRate: z.number().nonnegative().optional().describe(
       `Peak learning rate (default: ${PEAK_LEARNING_RATES.fromScratch}; with a model to fine-tune ` +
-        `${PEAK_LEARNING_RATES.fineTuning.toExponential()}, with an adapter ${PEAK_LEARNING_RATES.adapter.toExponential()})`,
+        `${PEAK_LEARNING_RATES.fineTuning.toExponential()}, with an adapter ${PEAK_LEARNING_RATES.adapter.toExponential()}; ` +
+        `with preference ${PEAK_LEARNING_RATES.preference.toExponential()} and ` +
+        `${PEAK_LEARNING_RATES.preferenceAdapter.toExponential()})`,
     ).meta({ otherNames: ["lr"] }),
     schedule: z.enum(SCHEDULE_NAMES).default("cosine").describe(
       `Shape of the learning rate's fall after the warm-up: ${SCHEDULE_NAMES.join(", ")}`,
@@ -332,6 +341,7 @@ export const TRAIN_SECTIONS: readonly [
   Section<DataConfig>,
   Section<ModelConfig>,
   Section<AdapterConfig>,
+  Section<PreferenceConfig>,
   Section<ParallelConfig>,
   Section<AxesConfig>,
   Section<ForeignKeys>,
@@ -344,6 +354,7 @@ export const TRAIN_SECTIONS: readonly [
   dataSection,
   modelSection,
   adapterSection,
+  preferenceSection,
   parallelSection,
   axesSection,
   foreignSection,
@@ -359,6 +370,7 @@ export type StepConfig =
   & Pick<DataConfig, "sequenceLength" | "packing">
   & Pick<OutputConfig, "asyncSave">
   & AdapterConfig
+  & PreferenceConfig
   & OptimizerConfig
   & ParallelConfig
   & AxesConfig

@@ -95,10 +95,19 @@ function withSummary(samples: SampleStream & { readonly summary: SampleSummary }
   return { tokens: samples, summary: samples.summary };
 }
 
-/** Samples in words, with the share of their tokens that is trained on. */
-export function describeSamples({ samples, tokens, targets }: SampleSummary, sequenceLength: number): string {
+/**
+ * Samples in words, with the share of their tokens that is trained on.
+ *
+ * @param isPairs true if two samples are a pair
+ */
+export function describeSamples(
+  { samples, tokens, targets }: SampleSummary,
+  sequenceLength: number,
+  isPairs: boolean = false,
+): string {
   const share = (100 * targets / tokens).toFixed(1);
-  const each = `${countOf(samples, "sample")} of at most ${countOf(sequenceLength, "token")}`;
+  const what = isPairs ? `${countOf(samples / 2, "pair")} of answers` : countOf(samples, "sample");
+  const each = `${what} of at most ${countOf(sequenceLength, "token")}`;
   return `${each}, ${tokens} in all, ${targets} of them (${share} %) trained on`;
 }
 

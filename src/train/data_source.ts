@@ -113,6 +113,17 @@ export function refuseForText(
   if (problems.length > 0) throw new ConfigError(problems);
 }
 
+/**
+ * Refuses a part for the loss of preferences.
+ *
+ * @throws {ConfigError}
+ */
+export function refuseLossPart(lossOn: TextDataOptions["lossOn"]): void {
+  if (lossOn === undefined) return;
+  const expected = "nothing with preference, whose loss is on both answers";
+  throw new ConfigError([{ path: "lossOn", expected, got: `'${lossOn}'` }]);
+}
+
 /** Finds the files of a source: a stream of text, or rows. */
 async function prepare(
   patterns: readonly string[],
@@ -120,7 +131,9 @@ async function prepare(
   options: TextDataOptions,
 ): Promise<DataPreparation> {
   const { sequenceLength, textField = "text", name = "data", lossOn, skipBadRows = false, chatTemplate } = options;
-  const rows = await openRows(patterns, { textField, name });
+  const { isPreference = false } = options;
+  if (isPreference) refuseLossPart(lossOn);
+  const rows = await openRows(patterns, { textField, name, isPreference });
   if (rows === undefined) {
     return textPreparation(await openDocuments(patterns, { textField, name }), tokenizer, name);
   }
@@ -133,7 +146,16 @@ async function prepare(
     throw new ConfigError([{ path: "chatTemplate", expected: "a file of Jinja", got }]);
   }
   const templates = await loadChatTemplates(tokenizer.path, chatTemplate);
-  const encoding = { tokenizer, templates, lossOn, maxLength: sequenceLength, name, textField, skipBadRows };
+  const encoding = {
+    tokenizer,
+    templates,
+    lossOn,
+    maxLength: sequenceLength,
+    name,
+    textField,
+    skipBadRows,
+    isPreference,
+  };
   return rowPreparation(rows, encoding);
 }
 

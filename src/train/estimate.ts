@@ -19,6 +19,9 @@ import type { StepConfig } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import { parallelize } from "./parallelize.ts";
+import { pairLossOf, requirePreference, requirePreferenceModel } from "./preference_config.ts";
+import type { PreferenceObjective } from "./preference_step.ts";
+import { dryReference } from "./reference.ts";
 import { optimizerOf } from "./optimizer.ts";
 import { frozenDtypeOf, scalerOf } from "./parts.ts";
 import type { Run } from "./run.ts";
@@ -52,6 +55,8 @@ interface StepTrial {
   readonly maxGradNorm: number;
   /** Allocates memory for the copy of an asynchronous save. @default false */
   readonly asyncSave?: boolean;
+  /** What is learned of pairs of answers. @default text is learned */
+  readonly preference?: (model: CausalLm) => PreferenceObjective | undefined;
   /** Captures the step, so that the memory of its graph counts. @default false */
   readonly cudaGraphs?: boolean;
 }
@@ -79,7 +84,10 @@ export async function dryStep(
     const scaler = trial.scaler?.(device);
     if (trial.asyncSave === true) new CheckpointStager(device).reserve(trainedPart(model), optimizer);
     const graph = hasGraph ? new StepGraph(device) : undefined;
-    const context = { device, group, data, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler, graph };
+    const preference = trial.preference?.(model);
+    if (preference !== undefined) model.eval();
+    const { maxGradNorm } = trial;
+    const context = { device, group, data, model, optimizer, maxGradNorm, scaler, graph, preference };
     return () => trainStep(context, trial.batch, 1);
   }, { ...options, ...hasGraph ? { steps: STEPS_TO_GRAPH } : {} });
   return { ...taken, numParameters };
@@ -103,13 +111,21 @@ export async function estimateStep(
     adapter: config.adapter,
     frozenDtype: frozenDtypeOf(config),
     adapt: (model) => adapt(model, config, undefined),
-    check: (model) => requireSizes(config, model, readers),
+    check: (model) => {
+      requireSizes(config, model, readers);
+      requirePreference(config);
+      if (config.preference !== undefined) requirePreferenceModel(model);
+    },
     parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
     optimizer: (model) => optimizerOf(model, config),
     scaler: (device) => scalerOf(device, config),
     batch: emptyBatch(config, readers),
     maxGradNorm: config.maxGradNorm,
     asyncSave: config.asyncSave,
+    preference: (model) => {
+      const loss = pairLossOf(config);
+      return loss && { loss, reference: dryReference(model, config) };
+    },
     cudaGraphs: config.cudaGraphs,
   }, { axes: axesOf(config, worldSize), ...options });
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
@@ -117,15 +133,19 @@ export async function estimateStep(
 
 /** A rank's part of a step of `worldSize` ranks that read other rows than each other, filled with one token; its rows have the sequence length, which is the longest. */
 export function emptyBatch(
-  sizes: Pick<StepConfig, "globalBatch" | "microBatches" | "sequenceLength"> & Partial<Pick<StepConfig, "packing">>,
+  sizes:
+    & Pick<StepConfig, "globalBatch" | "microBatches" | "sequenceLength">
+    & Partial<Pick<StepConfig, "packing" | "preference">>,
   worldSize: number,
 ): Batch {
-  const { globalBatch, microBatches, sequenceLength: seq } = sizes;
-  const batch = globalBatch / worldSize / microBatches;
+  const { globalBatch, microBatches, sequenceLength: seq, preference } = sizes;
+  const samples = globalBatch / worldSize / microBatches;
+  const batch = preference === undefined ? samples : 2 * samples;
   const tokens = new Int32Array(batch * seq);
   const { packing = "wrapped" } = sizes;
   const given = {
-    lengths: packing === "wrapped" ? undefined : new Int32Array(batch).fill(seq),
+    lengths: packing === "wrapped" && preference === undefined ? undefined : new Int32Array(batch).fill(seq),
+    pairs: preference === undefined ? undefined : new Int32Array(samples),
     documentStarts: packing === "bfd" || packing === "bfd-split" ? tokens : undefined,
   };
   const microBatch = { inputIds: tokens, labels: tokens, batch, seq, ...given, random: { seed: 0, firstSample: 0 } };

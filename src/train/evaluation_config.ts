@@ -44,7 +44,8 @@ export const evaluationSection: Section<EvaluationConfig> = section(
       "Save a checkpoint at each best evaluation, and make the model of the best one",
     ).meta({ otherNames: ["save-best", "keep-best", "load-best"] }),
     metricForBestModel: z.string().min(1).optional().describe(
-      "Figure that decides which is best: loss, perplexity, mean_token_accuracy, or NAME_loss of the data NAME (default: loss)",
+      "Figure that decides which is best: loss, perplexity, mean_token_accuracy, with preference rewards/accuracies, or NAME_loss of " +
+        "the data NAME (default: loss)",
     ).meta({ otherNames: ["best-metric", "monitor"] }),
     greaterIsBetter: z.boolean().optional().describe(
       "Whether more of that figure is better (default: unless its name ends in loss or perplexity)",

@@ -3,10 +3,15 @@
  *
  * @module
  */
+import { InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists } from "../runtime/files.ts";
-import { evaluate, type Evaluation } from "./evaluate.ts";
+import { type AnswerTable, measureAnswers } from "./answers.ts";
+import { evaluate } from "./evaluate.ts";
+import { evaluationMode } from "./evaluation_mode.ts";
 import type { EvalMetrics } from "./metrics.ts";
+import { figuresOfTables, PREFERENCE_FIGURES } from "./preference_figures.ts";
+import type { PairLossSettings } from "./preference_loss.ts";
 import type { Run } from "./run.ts";
 import type { TextData } from "./text_data.ts";
 
@@ -29,28 +34,42 @@ export function heldOutSets(evalData: readonly string[]): ReadonlyMap<string, re
   return sets;
 }
 
-/** Names of the figures of a set, as `metrics.jsonl` has them: the Trainer's `eval_loss`, or `eval_NAME_loss`. */
-function namesOf(set: string): Readonly<Record<"loss" | "perplexity" | "accuracy", `eval_${string}`>> {
-  const prefix = set === "" ? "" : `${set}_`;
-  return {
-    loss: `eval_${prefix}loss`,
-    perplexity: `eval_${prefix}perplexity`,
-    accuracy: `eval_${prefix}mean_token_accuracy`,
-  };
+/** Figures of a set of text, and of a set of pairs. */
+const TEXT_FIGURES = ["loss", "perplexity", "mean_token_accuracy"] as const;
+const PAIR_FIGURES = ["loss", ...PREFERENCE_FIGURES] as const;
+
+/** The name of a set's figure, as `metrics.jsonl` has it: the Trainer's `eval_loss`, or `eval_NAME_loss`. */
+function nameOf(set: string, figure: string): `eval_${string}` {
+  return `eval_${set === "" ? "" : `${set}_`}${figure}`;
 }
 
 /** The held-out data of a run, open. */
 export class HeldOut implements Disposable {
   readonly #sets: ReadonlyMap<string, TextData>;
+  readonly #loss: PairLossSettings | undefined;
+  /** The answers of sets of pairs, by the reference. */
+  readonly #references = new Map<string, AnswerTable>();
 
-  /** @param sets by name; closed with this */
-  constructor(sets: ReadonlyMap<string, TextData>) {
+  /**
+   * Takes the sets.
+   *
+   * @param sets by name; closed with this
+   * @param loss of pairs. @default the sets are text
+   */
+  constructor(sets: ReadonlyMap<string, TextData>, loss?: PairLossSettings) {
     this.#sets = sets;
+    this.#loss = loss;
   }
 
   /** Names of all figures. */
   get names(): readonly string[] {
-    return [...this.#sets.keys()].flatMap((set) => Object.values(namesOf(set)));
+    const figures = this.#loss === undefined ? TEXT_FIGURES : PAIR_FIGURES;
+    return [...this.#sets.keys()].flatMap((set) => figures.map((figure) => nameOf(set, figure)));
+  }
+
+  /** Measures sets of pairs by the reference, before the weights change. Every rank must call it. */
+  async measureReference(measure: (data: TextData) => Promise<AnswerTable>): Promise<void> {
+    for (const [set, data] of this.#sets) this.#references.set(set, await measure(data));
   }
 
   /** True if some set is rows of chats or prompts. */
@@ -62,18 +81,43 @@ export class HeldOut implements Disposable {
   async evaluate(run: Run, model: CausalLm, warn: (text: string) => void): Promise<EvalMetrics> {
     const metrics: Record<`eval_${string}`, number> = {};
     for (const [set, data] of this.#sets) {
-      const evaluation: Evaluation = await evaluate(run, model, data);
-      for (const [of, name] of Object.entries(namesOf(set))) {
-        const value = Reflect.get(evaluation, of);
-        if (typeof value === "number" && Number.isFinite(value)) metrics[name] = value;
+      const figures = this.#loss === undefined
+        ? await textFigures(run, model, data)
+        : await this.#pairFigures(run, model, set, this.#loss);
+      for (const [figure, value] of Object.entries(figures)) {
+        const name = nameOf(set, figure);
+        if (Number.isFinite(value)) metrics[name] = value;
         else warn(`'${name}' is ${value}, so it is left out: the model overflows on some of that data`);
       }
     }
     return metrics;
   }
 
+  async #pairFigures(
+    run: Run,
+    model: CausalLm,
+    set: string,
+    loss: PairLossSettings,
+  ): Promise<Readonly<Record<typeof PAIR_FIGURES[number], number>>> {
+    const [data, reference] = [this.#sets.get(set), this.#references.get(set)];
+    if (data === undefined || reference === undefined) throw new InternalError(`set '${set}' has no reference`);
+    using _mode = evaluationMode(model);
+    const measured = await measureAnswers(run, model, data);
+    const { loss: mean, figures } = figuresOfTables(measured, reference, loss, model.device.math);
+    return { loss: mean, ...figures };
+  }
+
   /** Closes the files of tokens. */
   [Symbol.dispose](): void {
     for (const data of this.#sets.values()) data[Symbol.dispose]();
   }
+}
+
+async function textFigures(
+  run: Run,
+  model: CausalLm,
+  data: TextData,
+): Promise<Readonly<Record<typeof TEXT_FIGURES[number], number>>> {
+  const { loss, perplexity, accuracy } = await evaluate(run, model, data);
+  return { loss, perplexity, mean_token_accuracy: accuracy };
 }

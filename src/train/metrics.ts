@@ -12,6 +12,7 @@ import {
   replaceFile,
   type WritableFile,
 } from "../runtime/files.ts";
+import type { PreferenceFigures } from "./preference_figures.ts";
 
 /** Name of the metrics' file in the folder of a run. */
 export const METRICS_FILE = "metrics.jsonl";
@@ -20,10 +21,10 @@ export const METRICS_FILE = "metrics.jsonl";
 export type EvalMetrics = { readonly [name: `eval_${string}`]: number };
 
 /** One line of `metrics.jsonl`; on steps that were evaluated, with figures as {@link EvalMetrics} has them. */
-export interface StepMetrics extends EvalMetrics {
+export interface StepMetrics extends EvalMetrics, Partial<PreferenceFigures> {
   /** The step's number, from 1. */
   readonly step: number;
-  /** Mean cross-entropy of the step's tokens, in nats. */
+  /** Mean cross-entropy of the step's tokens, in nats; of preferences the mean loss of pairs. */
   readonly loss: number;
   /** Learning rate of the schedule for the step. */
   readonly learning_rate: number;

@@ -11,6 +11,7 @@ import { countOf, formatBytes } from "../words.ts";
 import type { RunConfig } from "./config.ts";
 import { refuseForText } from "./data_source.ts";
 import { HeldOut, heldOutSets } from "./held_out.ts";
+import { pairLossOf } from "./preference_config.ts";
 import type { Run } from "./run.ts";
 import { type TextData, textData } from "./text_data.ts";
 
@@ -42,7 +43,7 @@ export async function openHeldOut(
     const part = { files, name: "evalData", packing, tokenizer: data.tokenizer };
     sets.set(set, opened.use(await openOne(config, run, model, log, part)));
   }
-  const heldOut = new HeldOut(sets);
+  const heldOut = new HeldOut(sets, pairLossOf(config));
   if (!data.isRows && !heldOut.hasRows) refuseForText(config);
   opened.move();
   return heldOut;
@@ -75,8 +76,20 @@ function openOne(
   { files, name, packing, tokenizer }: DataPart,
 ): Promise<TextData> {
   const { sequenceLength, microBatches, textField, seed, cache, chatTemplate, lossOn, skipBadRows, eosToken } = config;
+  const isPreference = config.preference !== undefined;
   return textData(run, model, files, {
-    ...{ sequenceLength, microBatches, packing, textField, seed, cache, chatTemplate, lossOn, skipBadRows },
+    ...{
+      sequenceLength,
+      microBatches,
+      packing,
+      textField,
+      seed,
+      cache,
+      chatTemplate,
+      lossOn,
+      skipBadRows,
+      isPreference,
+    },
     toleratesText: config.evalData.length > 0,
     ...tokenizer === undefined ? { tokenizer: config.tokenizer, eosToken } : { tokenizer },
     name,

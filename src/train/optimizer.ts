@@ -11,12 +11,13 @@ import { type Schedule, SCHEDULES } from "../optim/schedule.ts";
 import { hasAdapter } from "./adapter_config.ts";
 import { PEAK_LEARNING_RATES, type TrainConfig, usualWarmupSteps } from "./config.ts";
 import type { OptimizerConfig } from "./optimizer_config.ts";
+import type { PreferenceConfig } from "./preference_config.ts";
 
 /** Names of parameters that `decayOn: weights` leaves out: transformers' patterns, which are compared without regard to case. */
 const NO_DECAY = /bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)/i;
 
 /** Settings of a run that decide its optimizer. */
-export type OptimizerSettingsOfRun = TrainConfig & OptimizerConfig;
+export type OptimizerSettingsOfRun = TrainConfig & OptimizerConfig & Pick<PreferenceConfig, "preference">;
 
 /**
  * The groups of a model's trained parameters: by learning rate, decay, and whether they are matrices within layers.
@@ -71,6 +72,13 @@ export function scheduleOf(config: OptimizerSettingsOfRun): Schedule {
   });
 }
 
+/** The peak learning rate of a run that names none, for AdamW. */
+function usualRate(model: CausalLm, { preference }: Pick<PreferenceConfig, "preference">): number {
+  if (preference !== undefined) return PEAK_LEARNING_RATES[hasAdapter(model) ? "preferenceAdapter" : "preference"];
+  const usual = model.files?.folder === undefined ? "fromScratch" : "fineTuning";
+  return PEAK_LEARNING_RATES[hasAdapter(model) ? "adapter" : usual];
+}
+
 /**
  * The optimizer of a run.
  *
@@ -87,9 +95,7 @@ export function optimizerOf(model: CausalLm, config: OptimizerSettingsOfRun): Op
     problems.push({ path: "emaStart", expected: "emaDecay with it", got: `${emaStart} alone` });
   }
   if (problems.length > 0) throw new ConfigError(problems);
-  const usual = model.files?.folder === undefined ? "fromScratch" : "fineTuning";
-  const usualRate = PEAK_LEARNING_RATES[hasAdapter(model) ? "adapter" : usual];
-  const { learningRate = usualRate * entry.usualRate } = config;
+  const { learningRate = usualRate(model, config) * entry.usualRate } = config;
   const groups = parameterGroups(model, config, learningRate);
   return entry.make(groups, { schedule: scheduleOf(config), beta1, beta2, momentum, adjustLr, emaDecay, emaStart });
 }

@@ -11,7 +11,7 @@ import { Buffer } from "../device/buffer.ts";
 import { convertElements } from "../device/convert.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { asQuantized } from "../quantized.ts";
-import { NativeError, NonFiniteError } from "../errors.ts";
+import { NativeError, NonFiniteError, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { clipGradNorm } from "../optim/clip.ts";
 import type { GradScaler } from "../optim/grad_scaler.ts";
@@ -22,6 +22,8 @@ import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { ownedPtr } from "../tensor/write.ts";
 import { backwardStep } from "./backward.ts";
+import type { PreferenceFigures } from "./preference_figures.ts";
+import { preferenceBackward, type PreferenceObjective } from "./preference_step.ts";
 import type { StepGraph } from "./step_graph.ts";
 
 /** Parts of a step. */
@@ -42,11 +44,13 @@ export interface StepContext {
   readonly scaler?: GradScaler | undefined;
   /** Captures steps as graphs: see {@link StepGraph}. */
   readonly graph?: StepGraph | undefined;
+  /** What is learned of pairs of answers. @default text is learned */
+  readonly preference?: PreferenceObjective | undefined;
 }
 
 /** Results of a step; the same on every rank. */
 export interface StepResult {
-  /** Mean cross-entropy of the step's tokens, in nats. */
+  /** Mean cross-entropy of the step's tokens, in nats; of preferences the mean loss of pairs. */
   readonly loss: number;
   /** Norm of all gradients before clipping; not finite if the scaler skipped the step. */
   readonly gradNorm: number;
@@ -54,6 +58,8 @@ export interface StepResult {
   readonly tokens: number;
   /** Learning rate of the optimizer's first group. */
   readonly learningRate: number;
+  /** Rewards and log-probabilities of answers, where preferences are learned. */
+  readonly figures?: PreferenceFigures | undefined;
 }
 
 /**
@@ -61,9 +67,10 @@ export interface StepResult {
  *
  * @param step number of the step, from 1, for messages
  * @throws {NonFiniteError} if the loss or a gradient is not finite, before any update
+ * @throws {UnsupportedError} for preferences and a graph
  */
 export function trainStep(context: StepContext, batch: Batch, step: number): StepResult {
-  const { group, data = group, device, model, optimizer, graph, scaler } = context;
+  const { group, optimizer, graph, scaler } = context;
   group.step = step;
   using _frame = scope();
   const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
@@ -71,20 +78,35 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
   scaler?.remember();
   try {
     if (graph !== undefined) {
+      if (context.preference !== undefined) {
+        throw new UnsupportedError(
+          "Cannot capture steps that learn preferences, whose loss the host computes: train without graphs",
+        );
+      }
       const { loss, norm, tokens } = graph.take(context, batch);
       return { ...readBoth(context, loss, norm), tokens, learningRate };
     }
     optimizer.zeroGrad();
-    const { loss, tokens } = backwardStep(model, batch, device, data, scaler);
-    const mean = finiteLoss(loss.item());
+    const { loss, ...facts } = addGradients(context, batch);
+    finiteLoss(loss);
     const norm = update(context);
-    return { loss: mean, gradNorm: norm.item(), tokens, learningRate };
+    return { loss, gradNorm: norm.item(), learningRate, ...facts };
   } catch (error) {
     optimizer.stepsTaken = stepsTaken; // the check fails before any update
     rewind(scaler);
     if (!(error instanceof NonFiniteError)) throw error;
     throw nonFinite(context, `${error.message} at step ${step}`, stepsTaken);
   }
+}
+
+/** Adds the gradients of a step's mean loss to those of the model. */
+function addGradients(
+  { group, data = group, device, model, scaler, preference }: StepContext,
+  batch: Batch,
+): Pick<StepResult, "loss" | "tokens" | "figures"> {
+  if (preference !== undefined) return preferenceBackward({ model, device, data, scaler }, preference, batch);
+  const { loss, tokens } = backwardStep(model, batch, device, data, scaler);
+  return { loss: loss.item(), tokens };
 }
 
 /** Clips the gradients and updates the parameters; returns the norm before clipping. */

@@ -74,13 +74,18 @@ export interface TextDataOptions {
   readonly toleratesText?: boolean;
   /** Tokens that rows of chats and prompts are padded to. @default the longest of a micro-batch */
   readonly padTo?: number | undefined;
+  /**
+   * Reads each row as a preference: `prompt`, `chosen` and `rejected`. A sample is a pair then, and a micro-batch has two rows for
+   * each: see `MicroBatch.pairs`. @default false
+   */
+  readonly isPreference?: boolean | undefined;
 }
 
 /** Names of the options of {@link textData}. */
 const KNOWN_OPTIONS: KnownKeys<TextDataOptions> = {
   ...{ sequenceLength: true, batch: true, microBatches: true, tokenizer: true, eosToken: true, packing: true },
   ...{ textField: true, seed: true, cache: true, name: true, onTokenize: true, chatTemplate: true, lossOn: true },
-  ...{ skipBadRows: true, toleratesText: true, padTo: true },
+  ...{ skipBadRows: true, toleratesText: true, padTo: true, isPreference: true },
 };
 
 /** Largest number of tokens for the beginning of a text. */
@@ -92,6 +97,7 @@ interface RowParts {
   /** The sources of a mixture with their shares, in words. */
   readonly shares?: string | undefined;
   readonly chatTemplate?: string | undefined;
+  readonly isPairs?: boolean | undefined;
 }
 
 /** Batches, and the tokenizer that made them. */
@@ -103,11 +109,13 @@ export class TextData extends DataLoader implements Disposable {
   readonly #tokens: readonly (TokenStream | SampleStream)[];
   readonly #summaries: readonly SampleSummary[];
   readonly #shares: string | undefined;
+  readonly #isPairs: boolean;
 
   /** Use {@link textData}. */
   constructor(tokenizer: Tokenizer, options: LoaderOptions, rows: RowParts = {}) {
     super(options);
-    const { summaries = [], chatTemplate, shares } = rows;
+    const { summaries = [], chatTemplate, shares, isPairs = false } = rows;
+    this.#isPairs = isPairs;
     this.chatTemplate = chatTemplate;
     this.#summaries = summaries;
     this.#shares = shares;
@@ -130,7 +138,7 @@ export class TextData extends DataLoader implements Disposable {
     const packed = this.state().packing === "none" ? undefined : rows;
     const padding = packed === undefined ? "" : `${(100 * packed.padding).toFixed(1)} % are padding`;
     if (summary !== undefined) {
-      const samples = describeSamples(summary, sequenceLength);
+      const samples = describeSamples(summary, sequenceLength, this.#isPairs);
       return packed === undefined ? samples : `${samples}; in ${countOf(this.numSamples, "row")}, of which ${padding}`;
     }
     const most = rows !== undefined && packed === undefined ? "at most " : "";
@@ -222,6 +230,7 @@ export async function textData(
 ): Promise<TextData> {
   requireKnownKeys("open text", options, KNOWN_OPTIONS);
   const { sequenceLength, batch, microBatches = 1, seed = 0, eosToken, name = "data", padTo } = options;
+  const isPairs = options.isPreference ?? false;
   const paths = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
   const { tokenizer, groups } = await group.together("open the tokenizer", async () => {
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;
@@ -246,11 +255,11 @@ export async function textData(
   if (options.toleratesText !== true && sources.every(({ summary }) => summary === undefined)) refuseForText(options);
   const { tokens, packing } = mixed(sources, name);
   const opened = new TextData(tokenizer, {
-    ...{ tokens, packing, padTo, sequenceLength, seed, microBatches, globalBatch: batch },
+    ...{ tokens, packing, padTo, isPairs, sequenceLength, seed, microBatches, globalBatch: batch },
     ...{ rank: samples.rank, worldSize: samples.size },
   }, {
     summaries: sources.flatMap(({ summary }) => summary ?? []),
-    chatTemplate: options.chatTemplate,
+    ...{ chatTemplate: options.chatTemplate, isPairs },
     shares: describeShares(sources, sequenceLength),
   });
   opening.move();

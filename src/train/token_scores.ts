@@ -1,5 +1,6 @@
 /**
- * Losses of tokens one by one, without gradients: for evaluations, whose numbers may not depend on how rows are divided among ranks.
+ * Losses of tokens one by one: for evaluations, whose numbers may not depend on how rows are divided among ranks, and for losses of
+ * answers, which are functions of sums over their tokens.
  *
  * @module
  */
@@ -7,6 +8,7 @@ import { noGrad } from "../autograd/mode.ts";
 import type { MicroBatch } from "../data/micro_batch.ts";
 import { UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import type { TokenScores } from "../nn/functional.ts";
 import type { HostArray } from "../tensor/host.ts";
 import { scope } from "../tensor/scope.ts";
 import { inputsOf } from "./backward.ts";
@@ -20,18 +22,27 @@ export interface ScoredTokens {
 }
 
 /**
- * Scores of the tokens of a micro-batch. Every rank of a sharded model must call it, inside of `evaluationMode`.
+ * Scores of the tokens of a micro-batch, on the host and without gradients. Every rank of a sharded model must call it, inside of
+ * `evaluationMode`.
  *
  * @throws {UnsupportedError} if the model is one of its own kind whose forward gives no losses of single tokens
  */
 export function scoreTokens(model: CausalLm, microBatch: MicroBatch): ScoredTokens {
   using _frame = scope();
-  const { perToken } = noGrad(() => model.call({ ...inputsOf(model, microBatch, model.device), perToken: true }));
-  if (perToken === undefined) {
-    throw new UnsupportedError(
-      `Cannot evaluate ${model.constructor.name}: its forward gives no 'perToken' where the inputs ask for it; return what ` +
-        "LanguageModelHead gives",
-    );
-  }
-  return { losses: perToken.losses.toArray(), likeliest: perToken.likeliest.toArray() };
+  const { losses, likeliest } = noGrad(() => tokenScoresOf(model, microBatch));
+  return { losses: losses.toArray(), likeliest: likeliest.toArray() };
+}
+
+/**
+ * Scores of the tokens of a micro-batch, [batch, seq]; the losses have gradients. Every rank of a sharded model must call it.
+ *
+ * @throws {UnsupportedError} as {@link scoreTokens}
+ */
+export function tokenScoresOf(model: CausalLm, microBatch: MicroBatch): TokenScores {
+  const { perToken } = model.call({ ...inputsOf(model, microBatch, model.device), perToken: true });
+  if (perToken !== undefined) return perToken;
+  throw new UnsupportedError(
+    `Cannot score the tokens of ${model.constructor.name}: its forward gives no 'perToken' where the inputs ask for it; return what ` +
+      "LanguageModelHead gives",
+  );
 }

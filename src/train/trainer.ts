@@ -38,10 +38,12 @@ import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
 import { openData, openHeldOut } from "./open_data.ts";
+import { openPreference, preferenceSettings } from "./open_preference.ts";
 import { parallelize } from "./parallelize.ts";
 import { optimizerOf } from "./optimizer.ts";
 import { scalerOf } from "./parts.ts";
 import { planModel } from "./plan_model.ts";
+import { requirePreference } from "./preference_config.ts";
 import { Progress } from "./progress.ts";
 import { requireEqualReplicas } from "./replicas.ts";
 import { launch, type Run } from "./run.ts";
@@ -74,6 +76,7 @@ interface RankNews {
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
   requireThreads(config);
   requireTracker(config);
+  requirePreference(config);
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
   const axes = axesOf(config, readRankEnvironment()?.worldSize ?? 1); // refuses sizes before a device is opened
   const { device, memoryBytes, cpuMath, threads, attention, stagingBytes, trace } = config;
@@ -147,11 +150,13 @@ class Training {
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
     requireSavable(trainedPart(model), group); // before training, and not after it
+    const preference = await openPreference(config, this.#run, model, { data, heldOut }, this.#log.once());
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const { maxGradNorm } = config;
-    const context: StepContext = { device, group, data: dataRanks, model, optimizer, maxGradNorm, scaler, graph };
+    const parts = { device, group, data: dataRanks, model, optimizer, scaler, graph, preference };
+    const context: StepContext = { ...parts, maxGradNorm };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data, evaluations);
     this.#trackers = await group.together(
       "open the trackers",
@@ -219,7 +224,7 @@ class Training {
     await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
     await this.#run.group.together("look for the best checkpoint", () => evaluations.restore(saved.best, loader));
     if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
-    const settings = this.#settings();
+    const settings = this.#settings(context);
     for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
       const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
       const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
@@ -315,7 +320,7 @@ class Training {
     const started = performance.now();
     const batch = await loader.next();
     this.#step++;
-    const { loss, gradNorm, tokens, learningRate } = trainStep(context, batch, this.#step);
+    const { loss, gradNorm, tokens, learningRate, figures } = trainStep(context, batch, this.#step);
     this.#loss = loss;
     if (!Number.isFinite(gradNorm)) {
       const scale = context.scaler?.getScale();
@@ -327,6 +332,7 @@ class Training {
     const line: StepMetrics = {
       step: this.#step,
       loss,
+      ...figures,
       learning_rate: learningRate,
       grad_norm: gradNorm,
       tokens_per_second: tokens / seconds,
@@ -356,15 +362,16 @@ class Training {
   }
 
   async #save(
-    { model, scaler }: StepContext,
+    context: StepContext,
     loader: DataLoader,
     saver: CheckpointSaver,
     evaluations: Evaluations,
   ): Promise<void> {
+    const { model, scaler } = context;
     evaluations.noteCheckpoint(this.#step);
     const scaling = scaler === undefined ? {} : { scaler: { ...scaler.state() } };
     const state = {
-      settings: { ...this.#settings(), ...adapterScales(model) },
+      settings: { ...this.#settings(context), ...adapterScales(model) },
       data: { ...loader.state() },
       ...scaling,
       ...evaluations.best === undefined ? {} : { best: { ...evaluations.best } },
@@ -375,10 +382,10 @@ class Training {
   }
 
   /** Settings that later steps depend on, besides weights, data and the optimizer's groups. */
-  #settings(): Record<string, string | number | boolean> {
+  #settings({ preference }: StepContext): Record<string, string | number | boolean> {
     const { steps, globalBatch, maxGradNorm, precision, neftuneNoiseAlpha } = this.#config;
     const optional = neftuneNoiseAlpha === undefined ? {} : { neftuneNoiseAlpha };
-    return { steps, globalBatch, maxGradNorm, precision, ...optional };
+    return { steps, globalBatch, maxGradNorm, precision, ...optional, ...preferenceSettings(this.#config, preference) };
   }
 
   /** Properties of this machine, which a resume elsewhere compares. */

@@ -234,7 +234,7 @@ def cross_entropy(logits, labels, a):
 
 def token_scores(logits, labels, a):
     flat, given = logits.reshape(-1, logits.shape[-1]), index(labels).reshape(-1)
-    losses = F.cross_entropy(flat.detach(), given, ignore_index=a["ignoreIndex"], reduction="none")
+    losses = F.cross_entropy(flat, given, ignore_index=a["ignoreIndex"], reduction="none")
     return [losses.reshape(labels.shape), logits.argmax(-1)]
 
 
@@ -308,7 +308,7 @@ OPS |= {
     "crossEntropy": lambda x, a: cross_entropy(x[0], x[1], a),
     "linearCrossEntropy": lambda x, a: cross_entropy(wide(F.linear(x[0], x[1], x[3] if len(x) > 3 else None)), x[2], a),
     "tokenScores": lambda x, a: token_scores(F.linear(*(wide(t) for t in x[:2] + x[3:])), x[2], a),
-    "logitScores": lambda x, a: token_scores(x[0], x[1], a),
+    "logitScores": lambda x, a: token_scores(x[0].detach(), x[1], a),
     "where": lambda x, a: torch.where(mask_of(x[0]), x[1], x[2]),
     "swiglu": lambda x, a: F.silu(x[0]) * x[1],
     "to float": lambda x, a: x[0] if x[0].dtype == torch.float64 else x[0].to(DTYPES[a["dtype"]]),

@@ -13,16 +13,20 @@ import { shareGptMessages } from "./share_gpt.ts";
 /** A message of a chat: a role, most often content, and what else a template reads. */
 export type ChatMessage = JsonObject & { readonly role: string };
 
-/** A chat, as a template is given it. */
-export interface Chat {
-  readonly kind: "chat";
-  readonly messages: readonly ChatMessage[];
-  /** Messages of the prompt, where the row parts prompt and completion. */
-  readonly promptLength: number | undefined;
+/** What a row gives a template besides messages. */
+export interface ChatExtras {
   /** Descriptions of functions. */
   readonly tools: readonly JsonObject[] | undefined;
   /** Further variables of the row that the template reads. */
   readonly variables: JsonObject;
+}
+
+/** A chat, as a template is given it. */
+export interface Chat extends ChatExtras {
+  readonly kind: "chat";
+  readonly messages: readonly ChatMessage[];
+  /** Messages of the prompt, where the row parts prompt and completion. */
+  readonly promptLength: number | undefined;
 }
 
 /** A text that is to follow an earlier text. */
@@ -59,7 +63,7 @@ const known = (textField: string): string =>
 /** All columns that are read of rows, besides the text column. */
 const COLUMNS = [
   ...["messages", "prompt", "completion", "conversations", "system", "tools", "chat_template_kwargs"],
-  ...["instruction", "input", "output", "history"],
+  ...["instruction", "input", "output", "history", "chosen", "rejected"],
 ];
 
 /** The columns that are read of rows: the others need not be decoded. */
@@ -71,13 +75,14 @@ export function columnsRead(textField: string): readonly string[] {
 export function conventionOf(
   value: JsonObject,
   textField: string,
-): "messages" | "completion" | "conversations" | "alpaca" | "text" | undefined {
+): "messages" | "completion" | "conversations" | "alpaca" | "text" | "preference" | undefined {
   const has = (key: string): boolean => value[key] !== undefined && value[key] !== null;
   if (has("messages")) return "messages";
   if (has("conversations")) return "conversations";
   if (has("prompt") && has("completion")) return "completion";
   if (has("instruction") && has("output")) return "alpaca";
-  return has(textField) ? "text" : undefined;
+  if (has(textField)) return "text";
+  return has("chosen") && has("rejected") ? "preference" : undefined;
 }
 
 /**
@@ -94,7 +99,10 @@ export function contentsOf(row: Row, { textField, name }: ColumnOptions): RowCon
     throw refuse(known(textField), `${keys || "no column"}: rename columns, or name that of the text ('--text-field')`);
   }
   if (convention === "text") return { kind: "text", text: textOf(value, textField, refuse) };
-  const rest = { tools: toolsOf(value, refuse), variables: variablesOf(value, refuse) };
+  if (convention === "preference") {
+    throw refuse(known(textField), 'a preference, with "chosen" and "rejected": train on it by \'--preference dpo\'');
+  }
+  const rest = extrasOf(value, refuse);
   if (convention === "messages") {
     return {
       kind: "chat",
@@ -125,7 +133,13 @@ export function contentsOf(row: Row, { textField, name }: ColumnOptions): RowCon
   return { kind: "chat", messages, promptLength: prompt.length, ...rest };
 }
 
-function textOf(value: JsonObject, field: string, refuse: RefuseRow): string {
+/** What a row gives a template besides messages. */
+export function extrasOf(value: JsonObject, refuse: RefuseRow): ChatExtras {
+  return { tools: toolsOf(value, refuse), variables: variablesOf(value, refuse) };
+}
+
+/** The text of a column. */
+export function textOf(value: JsonObject, field: string, refuse: RefuseRow): string {
   const text = value[field];
   if (typeof text !== "string") throw refuse(`a string under "${field}"`, kindOf(text));
   if (!text.isWellFormed()) throw refuse(`valid Unicode text under "${field}"`, "half of a surrogate pair");

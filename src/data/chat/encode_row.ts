@@ -137,7 +137,7 @@ function spansOf(
 }
 
 /** Ids with the end of text behind them, if they do not end with it. */
-function ended(ids: readonly number[], tokenizer: Tokenizer): readonly number[] {
+export function ended(ids: readonly number[], tokenizer: Tokenizer): readonly number[] {
   const eosId = eosOf(tokenizer);
   return ids.at(-1) === eosId ? ids : [...ids, eosId];
 }

@@ -12,11 +12,13 @@ import { pathKind } from "../../runtime/files.ts";
 import { countOf } from "../../words.ts";
 import { makeCacheFile } from "../cache_file.ts";
 import { contentsOf } from "../chat/columns.ts";
-import { encodeRow, type RowEncoding } from "../chat/encode_row.ts";
+import { encodePair } from "../chat/encode_pair.ts";
+import { type EncodedRow, encodeRow, type RowEncoding } from "../chat/encode_row.ts";
+import { pairOf } from "../chat/preference.ts";
 import { KeptFingerprint, stampOf } from "../fingerprints.ts";
 import { eosOf } from "../packing.ts";
 import type { RowSource } from "../rows/open_rows.ts";
-import { rowError } from "../rows/row.ts";
+import { type Row, rowError } from "../rows/row.ts";
 import { type OpenSamples, openSamples, samplesInMemory, type SampleSummary, SampleWriter } from "./sample_file.ts";
 import { IGNORED, type TokenSample } from "./sample.ts";
 
@@ -26,6 +28,8 @@ export interface SampleOptions extends RowEncoding {
   readonly textField: string;
   /** True if rows that do not fit are left out and counted. @default the first such row ends the training */
   readonly skipBadRows: boolean;
+  /** True if each row is a preference, which becomes two samples: of the chosen answer, and of the rejected one. @default false */
+  readonly isPreference?: boolean | undefined;
 }
 
 /** Samples as a file that may have to be made first. */
@@ -52,6 +56,8 @@ export interface SampleCache {
 const MOST_SKIPPED = 3;
 /** Changes whenever the same rows give other samples than before. */
 const ENCODING = "samples 2";
+/** Likewise for pairs. */
+const PAIRS = "pairs 1";
 
 /**
  * The cache of rows under an encoding.
@@ -102,9 +108,10 @@ export async function encodeInMemory(source: RowSource, options: SampleOptions, 
 
 /** A fingerprint of the settings of an encoding that change samples. */
 export function encodingPrint(
-  { tokenizer, templates, lossOn, maxLength, textField, skipBadRows }: SampleOptions,
+  { tokenizer, templates, lossOn, maxLength, textField, skipBadRows, isPreference = false }: SampleOptions,
 ): string {
   const settings = [ENCODING, lossOn ?? "", maxLength, textField, skipBadRows, eosOf(tokenizer)];
+  if (isPreference) settings.push(PAIRS);
   return sha256([JSON.stringify(settings), tokenizer.fingerprint, "\0", templates?.print ?? ""]);
 }
 
@@ -121,13 +128,24 @@ export async function* samplesOf(
   for await (const row of source.rows()) {
     try {
       if ("problem" in row) throw rowError(options.name, row, row.problem);
-      const sample = encodeRow(contentsOf(row, options), row, options);
-      count.take(sample, sample.cut);
-      yield sample;
+      for (const sample of samplesOfRow(row, options)) {
+        count.take(sample, sample.cut);
+        yield sample;
+      }
     } catch (error) {
       if (!count.skips(error, options.skipBadRows)) throw error;
     }
   }
+}
+
+/**
+ * The samples of a row: one, or two of a preference.
+ *
+ * @throws {ConfigError} naming file and line of a row that does not fit
+ */
+export function samplesOfRow(row: Row, options: Omit<SampleOptions, "skipBadRows">): readonly EncodedRow[] {
+  if (options.isPreference === true) return encodePair(pairOf(row, options), row, options);
+  return [encodeRow(contentsOf(row, options), row, options)];
 }
 
 /** Counts samples and rows that are skipped. */

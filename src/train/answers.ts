@@ -1,0 +1,99 @@
+/**
+ * Log-probabilities of answers: sums over their tokens, on the host, as they are added in one order whatever padding is beside them.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import type { Batch, MicroBatch } from "../data/micro_batch.ts";
+import { InternalError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { IGNORE_INDEX } from "../nn/functional.ts";
+import { countAll, ignoredRow } from "./backward.ts";
+import { evaluationRows } from "./evaluation_rows.ts";
+import type { Run } from "./run.ts";
+import { scoreTokens } from "./token_scores.ts";
+
+/** Numbers of an answer in messages between ranks: its log-probability, and how many tokens it has. */
+const WORDS = 2;
+
+/** Each row's sum of log-probabilities, in nats. @param losses of its tokens, row-major [batch, seq] */
+export function logProbsOf(losses: ArrayLike<number>, { batch, seq }: MicroBatch): readonly number[] {
+  return Array.from({ length: batch }, (_, row) => {
+    let sum = 0;
+    for (let i = row * seq; i < (row + 1) * seq; i++) sum -= at(losses, i, "loss of token");
+    return sum;
+  });
+}
+
+/** Number of each row's tokens with labels. */
+export function targetsOf({ batch, seq, labels }: MicroBatch): readonly number[] {
+  return Array.from({ length: batch }, (_, row) => {
+    return labels.subarray(row * seq, (row + 1) * seq).filter((label) => label !== IGNORE_INDEX).length;
+  });
+}
+
+/** Log-probabilities of the answers of all pairs of some data, by the number of the row: pair i has rows 2i and 2i + 1. */
+export interface AnswerTable {
+  /** In nats. */
+  readonly logProbs: Float64Array;
+  /** Tokens of each answer. */
+  readonly tokens: Float64Array;
+}
+
+/**
+ * Measures the answers of all pairs of some data, without gradients: on the CPU the same bits on any number of ranks (see Note [Rows
+ * of an evaluation]). Every rank must call it, in evaluation mode, and gets all of them.
+ *
+ * @param data this rank's part of the pairs
+ */
+export async function measureAnswers(
+  { group, data: ranks }: Pick<Run, "group" | "data">,
+  model: CausalLm,
+  data: AsyncIterable<Batch>,
+): Promise<AnswerTable> {
+  const own: { readonly rows: number[]; readonly words: number[] } = { rows: [], words: [] };
+  const batches = data[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const next = await group.together("read pairs to measure", () => batches.next());
+      const microBatches = next.done ? [] : next.value.microBatches;
+      const parts = evaluationRows(model, microBatches);
+      const { microBatches: count } = countAll(parts, ranks);
+      if (count === 0) break;
+      for (const { pairs = [] } of microBatches) for (const pair of pairs) own.rows.push(2 * pair, 2 * pair + 1);
+      for (let i = 0; i < count; i++) {
+        const part = parts[i] ?? ignoredRow(model);
+        const logProbs = logProbsOf(scoreTokens(model, part).losses, part);
+        if (i >= parts.length) continue;
+        for (const [row, tokens] of targetsOf(part).entries()) own.words.push(at(logProbs, row, "row"), tokens);
+      }
+    }
+  } finally {
+    await batches.return?.();
+  }
+  return allAnswers(ranks, own);
+}
+
+/** The answers that all ranks have measured. */
+function allAnswers(
+  ranks: ProcessGroup,
+  { rows, words }: { readonly rows: readonly number[]; readonly words: readonly number[] },
+): AnswerTable {
+  if (words.length !== rows.length * WORDS) throw new InternalError("rows of pairs and measured rows differ");
+  const given = Float64Array.from([...rows, ...words]);
+  const parts = ranks.exchange(new Uint8Array(given.buffer), "log-probabilities of answers").map((bytes) => {
+    return new Float64Array(bytes.slice().buffer);
+  });
+  const count = parts.reduce((sum, { length }) => sum + length / (1 + WORDS), 0);
+  const table = { logProbs: new Float64Array(count).fill(NaN), tokens: new Float64Array(count) };
+  for (const part of parts) {
+    const own = part.length / (1 + WORDS);
+    for (let i = 0; i < own; i++) {
+      const row = at(part, i, "row");
+      table.logProbs[row] = at(part, own + i * WORDS, "log-probability");
+      table.tokens[row] = at(part, own + i * WORDS + 1, "number of tokens");
+    }
+  }
+  return table;
+}

@@ -1,0 +1,126 @@
+/**
+ * The keys of a run that learns preferences, by the names of TRL's `DPOConfig`, and what such a run cannot be combined with.
+ *
+ * @module
+ */
+import * as z from "zod";
+import { type Section, section } from "../config/section.ts";
+import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import type { StepConfig } from "./config.ts";
+import { PAIR_LOSSES, type PairLossName, type PairLossSettings } from "./preference_loss.ts";
+
+/** Ways to learn preferences. */
+export const PREFERENCES = ["dpo"] as const;
+
+/**
+ * Preferences that are learned, if any.
+ *
+ * @internal
+ */
+export interface PreferenceConfig {
+  readonly preference?: typeof PREFERENCES[number] | undefined;
+  /** Default: {@link USUAL_BETA}. */
+  readonly beta?: number | undefined;
+  /** Default: sigmoid. */
+  readonly lossType?: PairLossName | undefined;
+  /** Default: 0. */
+  readonly labelSmoothing?: number | undefined;
+  /** Default: unless the reference is the model without its adapter. */
+  readonly precomputeRefLogProbs?: boolean | undefined;
+}
+
+const USUAL_BETA = 0.1;
+
+/** Keys of preferences. */
+export const preferenceSection: Section<PreferenceConfig> = section(
+  "preference",
+  z.strictObject({
+    preference: z.enum(PREFERENCES).optional().describe(
+      "Learn which of two answers is better, of rows with prompt, chosen and rejected: dpo: direct preference optimization " +
+        "(default: learn text)",
+    ).meta({ otherNames: ["rl", "stage", "dpo", "rlhf", "preference-optimization"] }),
+    beta: z.number().positive().optional().describe(
+      `With preference: how strongly the model is held to what it was before (default: ${USUAL_BETA})`,
+    ).meta({ otherNames: ["dpo-beta", "pref-beta", "rl-beta"] }),
+    lossType: z.enum(PAIR_LOSSES).optional().describe(
+      `With preference: the loss of a pair: ${PAIR_LOSSES.join(", ")} (default: sigmoid)`,
+    ).meta({ shown: "name", otherNames: ["dpo-loss-type", "pref-loss", "dpo-loss"] }),
+    labelSmoothing: z.number().nonnegative().lt(0.5).optional().describe(
+      "With lossType robust: the share of pairs whose answers are thought to be the wrong way round (default: 0)",
+    ).meta({ otherNames: ["dpo-label-smoothing", "label-smoothing-factor"] }),
+    precomputeRefLogProbs: z.boolean().optional().describe(
+      "With preference: compute the reference's log-probabilities once, before the first step (default: unless a new adapter " +
+        "is trained, whose model without it is the reference)",
+    ).meta({ otherNames: ["precompute-ref-logps"] }),
+  }),
+);
+
+/** The loss of a run that learns preferences; undefined for a run that does not. */
+export function pairLossOf(config: PreferenceConfig): PairLossSettings | undefined {
+  const { preference, beta = USUAL_BETA, lossType = "sigmoid", labelSmoothing = 0 } = config;
+  return preference === undefined ? undefined : { lossType, beta, labelSmoothing };
+}
+
+/** True if the model without its adapter is what the run begins from: a new adapter, beside which nothing else is trained. */
+export function baseIsReference(
+  { loraR, loraModulesToSave }: Pick<StepConfig, "loraR" | "loraModulesToSave">,
+): boolean {
+  return loraR !== undefined && loraModulesToSave.length === 0;
+}
+
+/** True if the reference's log-probabilities are computed before the first step. */
+export function precomputes(config: StepConfig): boolean {
+  return config.precomputeRefLogProbs ?? !baseIsReference(config);
+}
+
+/**
+ * Refuses settings of preferences in a run without any, and settings that a run with preferences does not have.
+ *
+ * @throws {ConfigError} naming each
+ */
+export function requirePreference(config: StepConfig): void {
+  const { preference, beta, lossType = "sigmoid", labelSmoothing, precomputeRefLogProbs } = config;
+  const problems: ConfigProblem[] = [];
+  if (preference === undefined) {
+    const own = { beta, lossType: config.lossType, labelSmoothing, precomputeRefLogProbs };
+    for (const [path, value] of Object.entries(own)) {
+      if (value !== undefined) problems.push({ path, expected: "preference with it", got: `${value} alone` });
+    }
+    if (problems.length > 0) throw new ConfigError(problems);
+    return;
+  }
+  const { packing = "none", loraDropout = 0, cpSize, tpSize = 1, cudaGraphs, neftuneNoiseAlpha: noise } = config;
+  const refused: readonly (readonly [path: string, isRefused: boolean, expected: string, got: string])[] = [
+    ["packing", packing !== "none", "'none' with preference, whose answers are rows of their own", `'${packing}'`],
+    ["loraDropout", loraDropout > 0, "0 with preference, which compares the model with itself", String(loraDropout)],
+    ["cpSize", cpSize > 1, "1 with preference, whose answers are not divided", String(cpSize)],
+    ["tpSize", tpSize > 1, "1 with preference: scores of a divided vocabulary have no gradients", String(tpSize)],
+    ["neftuneNoiseAlpha", noise !== undefined, "nothing with preference, whose steps draw no noise", String(noise)],
+    ["cudaGraphs", cudaGraphs, "false with preference: the host computes the loss of pairs in each step", "true"],
+  ];
+  for (const [path, isRefused, expected, got] of refused) if (isRefused) problems.push({ path, expected, got });
+  if (labelSmoothing !== undefined && lossType !== "robust") {
+    const expected = "lossType 'robust' with it, which alone reads it";
+    problems.push({ path: "labelSmoothing", expected, got: `${labelSmoothing} and '${lossType}'` });
+  }
+  if (precomputeRefLogProbs === false && !baseIsReference(config)) {
+    const expected =
+      "true, but for a new adapter (loraR) without loraModulesToSave: no second copy of the model is kept";
+    problems.push({ path: "precomputeRefLogProbs", expected, got: "false" });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * Refuses a model whose loss is more than that of its tokens.
+ *
+ * @throws {UnsupportedError}
+ */
+export function requirePreferenceModel({ countsPadding, hfClass }: CausalLm): void {
+  if (!countsPadding) return;
+  throw new UnsupportedError(
+    `Cannot learn preferences with ${hfClass}, whose config asks for a loss that balances routers (output_router_logits): no step ` +
+      "of preferences adds it; set output_router_logits to false in config.json",
+  );
+}

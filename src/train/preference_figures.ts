@@ -1,0 +1,81 @@
+/**
+ * Figures of pairs of answers, by TRL's names: means over all pairs in one order, so that they are the same bits however pairs were
+ * divided.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { PortableMath } from "../device/device.ts";
+import type { AnswerTable } from "./answers.ts";
+import { type PairAnswer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
+
+/** Figures of pairs; rewards are β times a log-probability by the model less that by the reference. */
+export interface PreferenceFigures {
+  /** Mean reward of the chosen answers. */
+  readonly "rewards/chosen": number;
+  /** Mean reward of the rejected answers. */
+  readonly "rewards/rejected": number;
+  /** Share of pairs whose chosen answer has the larger reward. */
+  readonly "rewards/accuracies": number;
+  /** Mean of the chosen answers' rewards less those of the rejected ones. */
+  readonly "rewards/margins": number;
+  /** Mean log-probability of the chosen answers by the model, in nats. */
+  readonly "logps/chosen": number;
+  /** Mean log-probability of the rejected answers by the model, in nats. */
+  readonly "logps/rejected": number;
+}
+
+/** Names of {@link PreferenceFigures}. */
+export const PREFERENCE_FIGURES = [
+  "rewards/chosen",
+  "rewards/rejected",
+  "rewards/accuracies",
+  "rewards/margins",
+  "logps/chosen",
+  "logps/rejected",
+] as const;
+
+/** A pair whose loss is known. */
+export interface JudgedPair {
+  readonly loss: number;
+  readonly chosen: Pick<PairAnswer, "logProb" | "reference">;
+  readonly rejected: Pick<PairAnswer, "logProb" | "reference">;
+}
+
+/** The mean loss of pairs, and their figures. */
+export function figuresOf(
+  pairs: readonly JudgedPair[],
+  { beta }: PairLossSettings,
+): { readonly loss: number; readonly figures: PreferenceFigures } {
+  const mean = (of: (pair: JudgedPair) => number): number =>
+    pairs.reduce((sum, pair) => sum + of(pair), 0) / pairs.length;
+  const reward = ({ logProb, reference }: JudgedPair["chosen"]): number => beta * (logProb - reference);
+  const figures = {
+    "rewards/chosen": mean(({ chosen }) => reward(chosen)),
+    "rewards/rejected": mean(({ rejected }) => reward(rejected)),
+    "rewards/accuracies": mean(({ chosen, rejected }) => Number(reward(chosen) > reward(rejected))),
+    "rewards/margins": mean(({ chosen, rejected }) => reward(chosen) - reward(rejected)),
+    "logps/chosen": mean(({ chosen }) => chosen.logProb),
+    "logps/rejected": mean(({ rejected }) => rejected.logProb),
+  };
+  return { loss: mean(({ loss }) => loss), figures };
+}
+
+/** The mean loss of all pairs of two tables of the same answers, by the model and by the reference, and their figures. */
+export function figuresOfTables(
+  model: AnswerTable,
+  reference: AnswerTable,
+  settings: PairLossSettings,
+  math: PortableMath,
+): ReturnType<typeof figuresOf> {
+  const answerOf = (row: number): PairAnswer => ({
+    logProb: at(model.logProbs, row, "row"),
+    reference: at(reference.logProbs, row, "row"),
+    tokens: at(model.tokens, row, "row"),
+  });
+  const pairs = Array.from({ length: model.logProbs.length / 2 }, (_, pair): JudgedPair => {
+    const [chosen, rejected] = [answerOf(2 * pair), answerOf(2 * pair + 1)];
+    return { loss: pairLoss(settings, chosen, rejected, math).loss, chosen, rejected };
+  });
+  return figuresOf(pairs, settings);
+}

@@ -1,0 +1,141 @@
+/**
+ * Forward and backward of a step that learns preferences: all pairs of all ranks as if they were one batch.
+ *
+ * Note [Loss of pairs]: the loss of a pair is a function of the log-probabilities of its two answers, which are sums over tokens. So its
+ * gradient by a token's loss is one number for each answer. For each micro-batch
+ * 1. the reference's log-probabilities are looked up, or computed without gradients;
+ * 2. the forward gives the loss of each token, which the host adds up;
+ * 3. the host computes the loss of each pair and its two slopes, in float64;
+ * 4. the backward begins at the tokens' losses, with the slopes as their gradients.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import type { Batch, MicroBatch } from "../data/micro_batch.ts";
+import type { PortableMath } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import { tensor } from "../tensor/create.ts";
+import { scope } from "../tensor/scope.ts";
+import { logProbsOf, targetsOf } from "./answers.ts";
+import { countAll, IGNORED_ROW, StepFactors, type StepParts } from "./backward.ts";
+import { figuresOf, type JudgedPair, type PreferenceFigures } from "./preference_figures.ts";
+import { type PairAnswer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
+import type { Reference } from "./reference.ts";
+import { tokenScoresOf } from "./token_scores.ts";
+
+/**
+ * How a run learns preferences.
+ *
+ * @internal
+ */
+export interface PreferenceObjective {
+  readonly loss: PairLossSettings;
+  readonly reference: Reference;
+}
+
+/** Loss, tokens and figures of a step; the same on every rank. */
+export interface PreferenceLoss {
+  /** Mean loss of the pairs of all ranks. */
+  readonly loss: number;
+  /** Number of the answers' tokens, over all ranks. */
+  readonly tokens: number;
+  readonly figures: PreferenceFigures;
+}
+
+/** Numbers of a pair in messages between ranks. */
+const WORDS = 5;
+
+/**
+ * Computes the gradients of the mean loss of pairs, and adds them to the gradients of the model, which is in evaluation mode. They are
+ * reduced with the last micro-batch. Every rank must call it.
+ *
+ * @throws {ArgumentError} if there are several ranks and no parallelism reduces some of the trained parameters; or if rows are no pairs
+ */
+export function preferenceBackward(
+  parts: StepParts,
+  { loss: settings, reference }: PreferenceObjective,
+  { microBatches }: Batch,
+): PreferenceLoss {
+  const { model, device, data, scaler } = parts;
+  using factors = new StepFactors(parts);
+  if (microBatches.some(({ pairs }) => pairs === undefined)) {
+    throw new ArgumentError("Cannot learn preferences from rows that are no pairs: open the data with 'isPreference'");
+  }
+  const own = microBatches.reduce((sum, { batch }) => sum + batch / 2, 0);
+  const [numPairs = NaN] = data.sum([own], "pair count");
+  const { tokens, microBatches: count } = countAll(microBatches, data);
+  const judged: (readonly JudgedPair[])[] = [];
+  factors.within(numPairs, () => {
+    for (let i = 0; i < count; i++) {
+      factors.synchronize(i === count - 1);
+      using _frame = scope();
+      const microBatch = microBatches[i] ?? IGNORED_ROW;
+      const references = reference.logProbsOf(microBatch);
+      const { losses } = tokenScoresOf(model, microBatch);
+      const { pairs, slopes } = judge(microBatch, losses.toArray(), references, settings, device.math);
+      judged.push(pairs);
+      const seed = factors.scaled(tensor(device, slopes, { shape: losses.shape, dtype: float32 }).to(losses.dtype));
+      losses.backward(scaler?.scale(seed) ?? seed);
+    }
+  });
+  return { ...figuresOf(exchanged(judged, data), settings), tokens };
+}
+
+/** The pairs of a micro-batch, and the gradients of their losses by the losses of tokens. */
+function judge(
+  microBatch: MicroBatch,
+  losses: ArrayLike<number>,
+  references: readonly number[],
+  settings: PairLossSettings,
+  math: PortableMath,
+): { readonly pairs: readonly JudgedPair[]; readonly slopes: Float32Array<ArrayBuffer> } {
+  const { seq, batch, pairs: { length } = [] } = microBatch;
+  const [logProbs, tokens] = [logProbsOf(losses, microBatch), targetsOf(microBatch)];
+  const slopes = new Float32Array(batch * seq);
+  const answerOf = (row: number): PairAnswer => ({
+    logProb: at(logProbs, row, "row"),
+    reference: at(references, row, "row"),
+    tokens: at(tokens, row, "row"),
+  });
+  const pairs = Array.from({ length }, (_, pair): JudgedPair => {
+    const [chosen, rejected] = [answerOf(2 * pair), answerOf(2 * pair + 1)];
+    const { loss, ...slope } = pairLoss(settings, chosen, rejected, math);
+    // A token's loss is its log-probability with the other sign.
+    for (const [i, value] of [slope.chosen, slope.rejected].entries()) {
+      const row = 2 * pair + i;
+      slopes.fill(-value, row * seq, (row + 1) * seq);
+    }
+    return { loss, chosen, rejected };
+  });
+  return { pairs, slopes };
+}
+
+/** The pairs of all ranks, in the order in which one rank would have taken their micro-batches. */
+function exchanged(own: readonly (readonly JudgedPair[])[], data: ProcessGroup): readonly JudgedPair[] {
+  const words = own.flatMap((pairs) => [
+    pairs.length,
+    ...pairs.flatMap(({ loss, chosen, rejected }) => [
+      ...[loss, chosen.logProb, chosen.reference, rejected.logProb, rejected.reference],
+    ]),
+  ]);
+  const places = data.exchange(new Uint8Array(Float64Array.from(words).buffer), "losses of pairs").map((bytes) => {
+    return { values: new Float64Array(bytes.slice().buffer), next: 0 };
+  });
+  return own.flatMap(() =>
+    places.flatMap((place) => {
+      const length = at(place.values, place.next, "number of pairs");
+      const begin = place.next + 1;
+      place.next = begin + length * WORDS;
+      return Array.from({ length }, (_, pair): JudgedPair => {
+        const word = (i: number): number => at(place.values, begin + pair * WORDS + i, "number of a pair");
+        return {
+          loss: word(0),
+          chosen: { logProb: word(1), reference: word(2) },
+          rejected: { logProb: word(3), reference: word(4) },
+        };
+      });
+    })
+  );
+}
