@@ -171,7 +171,8 @@ test("a key whose value is undefined is as good as none, and one that is like no
   Reflect.construct(AdamW, [parameters, { lr: undefined }]);
   assert.throws(() => Reflect.construct(AdamW, [parameters, { foreach: true }]), {
     name: "ArgumentError",
-    message: "Cannot optimize with 'foreach': expected parameters, learningRate, schedule, weightDecay, betas, eps",
+    message:
+      "Cannot optimize with 'foreach': expected parameters, learningRate, schedule, weightDecay, emaDecay, emaStart, betas, eps",
   });
 });
 
