@@ -68,7 +68,7 @@ interface HeadInputs {
   readonly bias: Tensor | undefined;
 }
 
-/** Logits of some rows. Their memory is that of the next ones. */
+/** Logits of some rows, in memory that the next ones overwrite. */
 interface LogitChunk {
   /** The first of the rows. */
   readonly start: number;
