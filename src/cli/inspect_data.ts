@@ -102,9 +102,10 @@ export async function inspectData(
     try {
       if ("problem" in row) throw rowError(name, row, row.problem);
       const isShown = left-- > 0;
-      for (const sample of samplesOfRow(row, encoding)) {
+      for (const [i, sample] of samplesOfRow(row, encoding).entries()) {
         count.take(sample, sample.cut);
-        if (isShown) write(`${headOf(row, sample)}\n${markedText(sample, tokenizer, hasColors)}\n\n`);
+        const which = isPreference ? `${i === 0 ? "chosen" : "rejected"}, ` : "";
+        if (isShown) write(`${headOf(row, sample, which)}\n${markedText(sample, tokenizer, hasColors)}\n\n`);
       }
     } catch (error) {
       if (!count.skips(error, config.skipBadRows)) throw error;
@@ -115,10 +116,15 @@ export async function inspectData(
   return 0;
 }
 
-function headOf({ file, line }: RowPlace, { ids, labels, cut }: TokenSample & { readonly cut: number }): string {
+/** @param which the sample of the row, with a comma behind it; empty where a row is one sample */
+function headOf(
+  { file, line }: RowPlace,
+  { ids, labels, cut }: TokenSample & { readonly cut: number },
+  which: string,
+): string {
   const targets = labels.filter((label) => label !== IGNORED).length;
   const end = cut === 0 ? "" : `, and ${cut} more that are cut off`;
-  return `${file}:${line}: ${ids.length} tokens, ${targets} trained on${end}`;
+  return `${file}:${line}: ${which}${ids.length} tokens, ${targets} trained on${end}`;
 }
 
 /** The text of a sample; what is trained on is colored, or stands in `[[` and `]]`. */

@@ -1,9 +1,9 @@
 /**
  * What a language model's head says of each token by itself: its loss, and whether it is the likeliest.
  *
- * Note [Gradients of single tokens]: the gradient of each token's loss is known only in the backward, where every token may have
- * another one. So the forward keeps no logits and no gradients; the backward computes each chunk of logits again, which costs one
- * more product than `linearCrossEntropy`, and multiplies its rows by the gradients of their losses.
+ * Note [Gradients of single tokens]: each token's loss has a gradient of its own, which is known only in the backward. So the forward
+ * keeps no logits; the backward computes each chunk of logits again, which costs one more product than `linearCrossEntropy`, and
+ * multiplies the gradients of its rows by those of their losses.
  *
  * @module
  */
@@ -68,7 +68,7 @@ interface HeadInputs {
   readonly bias: Tensor | undefined;
 }
 
-/** Logits of some rows. Their memory is that of the next ones. */
+/** Logits of some rows, in memory that the next ones overwrite. */
 interface LogitChunk {
   /** The first of the rows. */
   readonly start: number;

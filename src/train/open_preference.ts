@@ -25,7 +25,7 @@ interface RunData {
  * it: with dropout, the model would differ from itself as the reference. Every rank must call it, with the weights that the run begins
  * with.
  *
- * @throws {UnsupportedError} for a model whose loss is more than that of its tokens
+ * @throws {UnsupportedError} for a model that adds another loss to its tokens' losses
  */
 export async function openPreference(
   config: RunConfig,

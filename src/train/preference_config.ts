@@ -113,7 +113,7 @@ export function requirePreference(config: StepConfig): void {
 }
 
 /**
- * Refuses a model whose loss is more than that of its tokens.
+ * Refuses a model that adds another loss to its tokens' losses.
  *
  * @throws {UnsupportedError}
  */

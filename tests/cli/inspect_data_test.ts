@@ -53,6 +53,24 @@ test("fullyshard inspect-data shows rows with what is trained on in brackets, an
   assert.match(stdout, /\n5 samples of at most 100 tokens, \d+ in all, \d+ of them \([\d.]+ %\) trained on\n$/);
 });
 
+test("fullyshard inspect-data shows both answers of a preference, and refuses one without an answer by line", async () => {
+  using folder = temporaryDirectory();
+  const [good, bad] = [{ prompt: "2 + 2 =", chosen: " 4", rejected: " five" }, { prompt: "2 + 2 =", chosen: " 4" }];
+  const data = folder.write("pairs.jsonl", `${JSON.stringify(good)}\n${JSON.stringify(bad)}\n`);
+  const flags = [data, "--preference", "dpo", ...FLAGS];
+  await refuses(
+    flags,
+    /pairs\.jsonl:2: data: expected the columns "chosen" and "rejected", .*, got "prompt", "chosen"/,
+  );
+  await refuses([...flags, "--loss-on", "all"], /lossOn: expected nothing with preference/);
+  const parts: string[] = [];
+  await inspectData([...flags, "--skip-bad-rows"], { write: (text) => void parts.push(text), hasColors: false });
+  const shown = parts.join("");
+  assert.match(shown, /pairs\.jsonl:1: chosen, \d+ tokens, 2 trained on\n2 \+ 2 =\[\[ 4<\/s>\]\]\n/);
+  assert.match(shown, /pairs\.jsonl:1: rejected, \d+ tokens, \d+ trained on\n2 \+ 2 =\[\[ five<\/s>\]\]\n/);
+  assert.match(shown, /\n1 pair of answers of at most 64 tokens, .*\nSkipped 1 row that did not fit: /);
+});
+
 test("fullyshard inspect-data takes tokenizer and template of a model's folder, and says how to get one of the Hub", async () => {
   using folder = temporaryDirectory();
   const row = { messages: [{ role: "user", content: "Hi" }, { role: "assistant", content: "Ho" }] };
