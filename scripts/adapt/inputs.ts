@@ -16,6 +16,8 @@ export interface Inputs {
   readonly adapter: string;
   /** Chats to train on. */
   readonly chats: string;
+  /** Chats that a model learned from before. */
+  readonly earlier: string;
   /** Chats to evaluate on. */
   readonly held: string;
   /** Prompts with completions, as texts. */
@@ -58,12 +60,16 @@ function sentence(number: number, words: number): string {
   return Array.from({ length: words }, (_, i) => all[(number * 7 + i * i * 5 + i * number) % all.length]).join(" ");
 }
 
-/** A chat of one to three turns, unlike all others. */
-export function chatOf(number: number): { readonly messages: readonly Readonly<Record<string, string>>[] } {
+/**
+ * A chat of one to three turns, unlike all others.
+ *
+ * @param rule how answers follow from numbers. A model that has learned one rule by heart is wrong about another.
+ */
+export function chatOf(number: number, rule = 3): { readonly messages: readonly Readonly<Record<string, string>>[] } {
   const system = number % 4 === 0 ? [{ role: "system", content: `Answer ${sentence(number, 3)}.` }] : [];
   const turns = Array.from({ length: 1 + number % 3 }, (_, turn) => [
     { role: "user", content: `${number}.${turn} ${sentence(number + turn, 2 + number % 4)}?` },
-    { role: "assistant", content: `${sentence(number * 3 + turn, 3 + number % 6)}.${turn === 1 ? "\n" : ""}` },
+    { role: "assistant", content: `${sentence(number * rule + turn, 3 + number % 6)}.${turn === 1 ? "\n" : ""}` },
   ]);
   return { messages: [...system, ...turns.flat()] };
 }
@@ -116,7 +122,8 @@ export async function makeInputs(folder: string): Promise<Inputs> {
     base: `${folder}/base`,
     adapter: `${folder}/adapter`,
     chats: write("chats.jsonl", chats),
-    held: write("held.jsonl", Array.from({ length: 10 }, (_, i) => chatOf(1000 + i))),
+    earlier: write("earlier.jsonl", Array.from({ length: 24 }, (_, i) => chatOf(2000 + i, 7))),
+    held: write("held.jsonl", Array.from({ length: 10 }, (_, i) => chatOf(1000 + i, 5))),
     prompts: write(
       "prompts.jsonl",
       Array.from({ length: 16 }, (_, i) => ({ prompt: `${sentence(i, 4)} =`, completion: ` ${sentence(i + 1, 2)}` })),

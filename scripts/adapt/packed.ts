@@ -46,12 +46,15 @@ async function compare({ inputs, folder }: Bed): Promise<Outcome> {
   const off = (a: number, b: number): number => Math.abs(a - b) / Math.abs(a);
   const figures = {
     rows_apart: NUM_CHATS,
+    losses: [apart.loss, together.loss],
+    grad_norms: [apart.norm, together.norm],
     rows_packed: rows,
     loss_off: off(apart.loss, together.loss),
     grad_norm_off: off(apart.norm, together.norm),
     eval_loss_off: off(apart.held, together.held),
   };
-  const wrong = Object.entries(figures).filter(([name, value]) => name.endsWith("_off") && !(value <= SHARE)).map(
+  const { loss_off, grad_norm_off, eval_loss_off } = figures;
+  const wrong = Object.entries({ loss_off, grad_norm_off, eval_loss_off }).filter(([, value]) => !(value <= SHARE)).map(
     ([name, value]) => `${name}: expected at most ${SHARE}, got ${value}`,
   );
   if (!(rows < NUM_CHATS)) wrong.push(`expected fewer rows than ${NUM_CHATS}, got ${rows}`);

@@ -34,13 +34,24 @@ async function findMistakes({ inputs }: Bed): Promise<Outcome> {
   return verdict(wrong, { refused: refused.stderr.trim(), skipped: MISTAKES.size });
 }
 
-/** The model that the user begins with: it has learned from the chats what an answer looks like. */
+/** The model that the user begins with: it has learned what answers look like from other chats. */
 const begun: (bed: Bed) => Promise<string> = oncePerBed(async ({ inputs, folder }) => {
   const out = `${folder}/begun`;
   await train(
     out,
     1,
-    ...["--model", inputs.base, "--data", inputs.held, "--steps", "40", "--global-batch", "10", "--learning-rate", "0.005"],
+    ...[
+      "--model",
+      inputs.base,
+      "--data",
+      inputs.earlier,
+      "--steps",
+      "40",
+      "--global-batch",
+      "8",
+      "--learning-rate",
+      "0.005",
+    ],
   );
   return `${out}/model`;
 });
@@ -110,7 +121,9 @@ async function mergeAdapter(bed: Bed): Promise<Outcome> {
   const off = distance(own.logits.flat(), beside.logits.flat());
   const wrong = off <= LOGIT_DISTANCE ? [] : [`expected scores within ${LOGIT_DISTANCE}, got ${off}`];
   if (own.texts.join("\0") !== beside.texts.join("\0")) wrong.push("the greedy texts differ");
-  return verdict(wrong, { logits: own.logits.flat().length, largest_difference: off, text: own.texts[0] ?? "" });
+  const distinct = new Set(own.texts.filter((text) => text.trim() !== "")).size;
+  if (distinct < 3) wrong.push(`expected texts that tell something, got ${JSON.stringify(own.texts)}`);
+  return verdict(wrong, { scores: own.logits.flat().length, largest_difference: off, distinct_texts: distinct });
 }
 
 async function readByPeer(bed: Bed): Promise<Outcome> {
@@ -123,7 +136,7 @@ async function readByPeer(bed: Bed): Promise<Outcome> {
     transformers: await peer.read({ ...request, base: await merged(bed) }),
     peft: await peer.read({ ...request, base, adapter: adapterOf(bed) }),
   };
-  const [wrong, figures]: [string[], Record<string, number | string>] = [[], { text: own.texts[0] ?? "" }];
+  const [wrong, figures]: [string[], Record<string, number | string>] = [[], {}];
   for (const [name, { logits, texts }] of Object.entries(theirs)) {
     const off = distance(own.logits.flat(), logits.flat());
     figures[`largest_difference_${name}`] = off;
@@ -134,7 +147,7 @@ async function readByPeer(bed: Bed): Promise<Outcome> {
     }
   }
   figures["largest_score"] = own.logits.flat().reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-  return verdict(wrong, { ...figures, texts: own.texts.length });
+  return verdict(wrong, { ...figures, texts: own.texts });
 }
 
 /** The steps of the way, of which each needs those before it. */
