@@ -1,7 +1,7 @@
 /**
- * `npm run bench -- <subject> [--peer torch|mpi|jax-js|ddp|apart|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
- * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch and
- * MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
+ * `npm run bench -- <subject> [--peer torch|trl|mpi|jax-js|ddp|apart|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
+ * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch, TRL
+ * and MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
  * the run; `one-thread` is our side with one. A peer that is not there is told in each line.
  *
  * @module
@@ -9,6 +9,7 @@
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
 import { exitCodeOf, watchStopSignals } from "../src/runtime/signals.ts";
+import { ADAPT } from "./adapt.ts";
 import { ATTENTION } from "./attention.ts";
 import { CHECKPOINT } from "./checkpoint.ts";
 import { COLLECTIVES } from "./collectives.ts";
@@ -28,6 +29,7 @@ import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
 
 const SUBJECTS: readonly Subject[] = [
+  ADAPT,
   ATTENTION,
   CHECKPOINT,
   COLLECTIVES,
@@ -43,6 +45,9 @@ const SUBJECTS: readonly Subject[] = [
   STEP,
 ];
 
+/** What a Python has, by the peer that it runs. */
+const PYTHON_PACKAGES = { torch: "torch", mpi: "mpi4py", trl: "torch, transformers, peft and trl" } as const;
+
 /** Those whose ranks compute with threads. */
 const THREADED: string = SUBJECTS.filter(({ takesThreads }) => takesThreads).map(({ name }) => name).join(", ");
 
@@ -50,15 +55,16 @@ const flags: readonly Flag[] = [
   {
     name: "peer",
     takes: "one",
-    placeholder: "<torch|mpi|jax-js|ddp|apart|one-thread>",
+    placeholder: "<torch|trl|mpi|jax-js|ddp|apart|one-thread>",
     description:
-      "Run alternately PyTorch or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, or with one thread",
+      "Run alternately PyTorch, TRL or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, or with one thread",
   },
   {
     name: "threads",
     takes: "one",
     placeholder: "<n>",
-    description: `Threads of a rank, of either side, for ${THREADED}; a step is then one rank's (default: 1)`,
+    description:
+      `Threads of a rank, of either side, for ${THREADED}; a step is then one rank's (default: 1, of adapt 2)`,
   },
   {
     name: "case",
@@ -77,10 +83,10 @@ async function main(argv: readonly string[]): Promise<number> {
   const { uses, problems } = readFlags(flags, named ? argv.slice(1) : argv);
   const text = (name: string): string | undefined => uses.get(name)?.texts.at(-1);
   const [runtime, rounds, peer] = [text("runtime") ?? "bun", Number(text("rounds") ?? 5), text("peer")];
-  const threads = Number(text("threads") ?? 1);
   const names = SUBJECTS.map(({ name }) => name).join(", ");
   const python = process.env["PEER_PYTHON"];
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
+  const threads = Number(text("threads") ?? subject?.usualThreads ?? 1);
   const threaded = subject?.takesThreads ?? false;
   const peers = [
     ...PEERS.filter((name) => subject?.peers?.[name] !== undefined),
@@ -90,7 +96,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const all = subject === undefined ? [] : casesOf(subject, PEERS.find((one) => one === peer));
   const exact = all.filter((one) => one.name === wanted);
   const cases = exact.length > 0 ? exact : all.filter((one) => one.name.includes(wanted));
-  const isPython = peer === "torch" || peer === "mpi";
+  const isPython = peer === "torch" || peer === "mpi" || peer === "trl";
   const wrong = [
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
     ...subject === undefined
@@ -109,7 +115,7 @@ async function main(argv: readonly string[]): Promise<number> {
       : [],
     ...!isPositive(threads) ? [`--threads: expected a positive integer, got ${text("threads")}`] : [],
     ...isPython && python === undefined
-      ? [`PEER_PYTHON: expected a Python that has ${peer === "mpi" ? "mpi4py" : "torch"}, got nothing`]
+      ? [`PEER_PYTHON: expected a Python that has ${PYTHON_PACKAGES[peer]}, got nothing`]
       : [],
   ];
   const usage = `Usage: npm run bench -- <subject> [flags]\n\nSubjects: ${names}\n\n${describeFlags(flags)}\n`;

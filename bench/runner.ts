@@ -87,10 +87,11 @@ async function versionsOf(
   const { output } = await runProgram(runtimePath(runtime), ["--version"]);
   const own = `${runtime} ${output.trim().split("\n")[0]?.replace(/^deno /, "")}`;
   if (peer === "jax-js" && jaxJs !== undefined && "version" in jaxJs) return [own, `jax-js ${jaxJs.version}`];
-  if (peer !== "torch") return [own];
-  const script = 'import torch; print("torch", torch.__version__)';
-  const torch = await runProgram(python, ["-c", script]).catch(() => undefined);
-  return [own, ...torch === undefined ? [] : [torch.output.trim()]];
+  const packages = peer === "torch" ? ["torch"] : peer === "trl" ? ["torch", "transformers", "peft", "trl"] : [];
+  if (packages.length === 0) return [own];
+  const script = "import sys, importlib.metadata as m\nfor name in sys.argv[1:]: print(name, m.version(name))";
+  const told = await runProgram(python, ["-c", script, ...packages]).catch(() => undefined);
+  return [own, ...told === undefined ? [] : told.output.trim().split("\n")];
 }
 
 /** A side that a figure is compared with. */

@@ -11,7 +11,7 @@ import { runProgram } from "./process.ts";
 export type Isa = "avx2" | "avx512" | "avx512-bf16" | "other";
 
 /** Whom our side may be compared with, besides itself with one thread; the last two are our own DDP, and ranks that share nothing. */
-export const PEERS = ["torch", "mpi", "jax-js", "ddp", "apart"] as const;
+export const PEERS = ["torch", "trl", "mpi", "jax-js", "ddp", "apart"] as const;
 /** One of these. */
 export type PeerName = typeof PEERS[number];
 
@@ -56,6 +56,8 @@ export interface Subject {
   readonly cases: readonly BenchCase[];
   /** True if our side computes with the number of threads that is asked for. */
   readonly takesThreads?: true;
+  /** That number unless it is asked for. @default 1 */
+  readonly usualThreads?: number;
   /** The ratio aimed at beside one thread. */
   readonly threadsTarget?: number;
   /** True if each case is a run of its own; else all cases are one run of either side. */

@@ -30,7 +30,7 @@ test("bench refuses a case that there is not, and counts that are no whole numbe
 });
 
 test("bench refuses threads of a subject that computes with none, and names those that do", () => {
-  const expected = "expected one of attention, dispatch, gemm, kernels, step, which take threads, got";
+  const expected = "expected one of adapt, attention, dispatch, gemm, kernels, step, which take threads, got";
   for (const subject of ["checkpoint", "collectives", "large", "routing", "startup"]) {
     assert.ok(refused(subject, "--threads", "2").startsWith(`--threads: ${expected} ${subject}\n`), subject);
     const said = refused(subject, "--threads", "2", "--peer", "one-thread");
