@@ -16,7 +16,7 @@ import { twoSizes } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** Rows in a row that go between this rank and another one, or stay on this rank. */
+/** Adjacent rows that this rank exchanges with a peer, or keeps. */
 interface Segment {
   readonly peer: number;
   /** Place of the first row among the rows of this rank's tokens, which lie by expert. */

@@ -39,8 +39,8 @@ function countsOf(ends: Tensor, rows: number, group: ProcessGroup): Int32Array {
 function exchangeOver(group: ProcessGroup, name: string): ExpertExchange {
   return (rows, ends, compute) => {
     const own = countsOf(ends, rows.shape[0] ?? NaN, group);
-    const told = group.exchange(new Uint8Array(own.buffer), `rows by expert of '${name}'`);
-    const plan = planRows(told.map((bytes) => new Int32Array(bytes.slice().buffer)), group.rank);
+    const counts = group.exchange(new Uint8Array(own.buffer), `rows by expert of '${name}'`);
+    const plan = planRows(counts.map((bytes) => new Int32Array(bytes.slice().buffer)), group.rank);
     const taken = toExperts(rows, plan, group, name);
     const made = compute(taken, tensor(rows.device, plan.ends, { dtype: int32 }));
     return fromExperts(made, plan, group, name);
