@@ -207,9 +207,9 @@ function record<A>(
  * @returns its outputs, in the current scope
  */
 export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): readonly Tensor[] {
+  for (const input of inputs) requireTensor(op.name, input);
   const first = at(inputs, 0, "input");
   for (const input of inputs) {
-    requireTensor(op.name, input);
     input.requireAlive();
     if (input.device !== first.device) {
       throw new ArgumentError(
