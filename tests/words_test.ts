@@ -55,6 +55,7 @@ test("no error and no line of a log lets a text of others control the terminal",
     new errors.NonFiniteError(EVIL),
     new errors.UnsupportedError(EVIL),
     new errors.GraphCaptureError(EVIL, EVIL),
+    new errors.DivergenceError(EVIL),
     new errors.HazardError(EVIL),
     new errors.InternalError(EVIL),
   ];
