@@ -20,7 +20,7 @@ import {
 import { loadTokenizer } from "../../doors/data.ts";
 import { succeeds } from "./commands.ts";
 import { SEQUENCE_LENGTH } from "./inputs.ts";
-import type { Reading, Sample } from "./peer.ts";
+import type { Reading, ReadRequest, Sample } from "./peer.ts";
 
 /** Rows of a batch, with labels at their own tokens: the first token of a row is never predicted. */
 export function samplesOf({ microBatches }: Batch): readonly Sample[] {
@@ -96,16 +96,6 @@ export async function train(
     ...flags,
   );
   return { said: stdout + stderr };
-}
-
-/** What to read from a model. */
-export interface ReadRequest {
-  readonly base: string;
-  readonly adapter?: string;
-  readonly samples: readonly (readonly number[])[];
-  readonly prompts: readonly (readonly number[])[];
-  readonly newTokens: number;
-  readonly eosId: number;
 }
 
 /** Scores of samples, and texts that go on from prompts by the likeliest tokens. */

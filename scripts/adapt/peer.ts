@@ -16,6 +16,16 @@ export interface Sample {
   readonly labels: readonly number[];
 }
 
+/** What to read from a model. */
+export interface ReadRequest {
+  readonly base: string;
+  readonly adapter?: string;
+  readonly samples: readonly (readonly number[])[];
+  readonly prompts: readonly (readonly number[])[];
+  readonly newTokens: number;
+  readonly eosId: number;
+}
+
 /** Losses of a training, in nats a token, and its learned weights by name as sums. */
 export interface Training {
   readonly losses: readonly number[];
@@ -77,16 +87,7 @@ export class Peer {
   }
 
   /** Reads a folder of transformers, or with an adapter one of PEFT beside it. */
-  read(
-    request: {
-      readonly base: string;
-      readonly adapter?: string;
-      readonly samples: readonly (readonly number[])[];
-      readonly prompts: readonly (readonly number[])[];
-      readonly newTokens: number;
-      readonly eosId: number;
-    },
-  ): Promise<Reading> {
+  read(request: ReadRequest): Promise<Reading> {
     return this.#ask("read", { ...request }, reading);
   }
 

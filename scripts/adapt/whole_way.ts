@@ -10,8 +10,8 @@ import { type Bed, oncePerBed } from "./bed.ts";
 import { fullyshard, succeeds } from "./commands.ts";
 import { MISTAKES, NUM_CHATS, SEQUENCE_LENGTH } from "./inputs.ts";
 import { type AdaptItem, type Outcome, verdict } from "./item.ts";
-import { distance, metricsOf, read, type ReadRequest, readRows, train } from "./own.ts";
-import type { Sample } from "./peer.ts";
+import { distance, metricsOf, read, readRows, train } from "./own.ts";
+import type { ReadRequest, Sample } from "./peer.ts";
 
 /** Distance that two scores of the same weights may have. */
 const LOGIT_DISTANCE = 1e-5;

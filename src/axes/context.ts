@@ -20,6 +20,7 @@ import { LatentAttention } from "../nn/latent_attention.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { copyElements } from "../ops/convert.ts";
 import type { ComputeOp, OpContext } from "../ops/op.ts";
+import { requireOneAxis } from "../parallel/ranks.ts";
 import { narrowed, threeSizes } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -161,12 +162,8 @@ function dropProbability(module: Module): number {
  * ```
  */
 export function parallelizeContext(model: CausalLm, axis: DeviceMesh): HookHandle {
-  const { axes, group } = axis;
-  if (axes.length !== 1) {
-    throw new ArgumentError(
-      `Cannot share positions over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`,
-    );
-  }
+  requireOneAxis(axis, "share positions");
+  const { group } = axis;
   model.ensureNames();
   group.agree(`share positions of ${model.constructor.name}`, () => {
     if (model.positions !== undefined) {

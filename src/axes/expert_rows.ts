@@ -16,9 +16,16 @@ import { twoSizes } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** Adjacent rows that this rank exchanges with a peer, or keeps. */
+/** Adjacent rows of one expert that this rank exchanges with another rank. */
 interface Segment {
   readonly peer: number;
+  /** Place of the first row, among the rows of this rank's tokens or of its experts. */
+  readonly first: number;
+  readonly rows: number;
+}
+
+/** Adjacent rows of one expert that stay on this rank. */
+interface KeptRows {
   /** Place of the first row among the rows of this rank's tokens, which lie by expert. */
   readonly ofTokens: number;
   /** Place of the first row among the rows of this rank's experts. */
@@ -26,15 +33,17 @@ interface Segment {
   readonly rows: number;
 }
 
-/** Which rows of this rank go where. */
+/** Which rows of this rank go where. Segments stand in the order of the experts. */
 export interface RowPlan {
-  /** Rows of this rank's tokens that go to each rank, by expert. `ofExperts` counts where they stay on this rank. */
+  /** Rows of this rank's tokens whose experts other ranks have. */
   readonly given: readonly Segment[];
-  /** Rows of this rank's experts that come from each rank, by expert. */
+  /** Rows of this rank's experts that come from other ranks. */
   readonly taken: readonly Segment[];
-  /** Rows of this rank's tokens. */
+  /** Rows of this rank's tokens whose experts it has itself. */
+  readonly kept: readonly KeptRows[];
+  /** Number of rows of this rank's tokens. */
   readonly tokenRows: number;
-  /** Rows of this rank's experts. */
+  /** Number of rows of this rank's experts. */
   readonly expertRows: number;
   /** Ends of the rows of each of this rank's experts. */
   readonly ends: Int32Array;
@@ -49,30 +58,22 @@ export interface RowPlan {
 export function planRows(counts: readonly Int32Array[], rank: number): RowPlan {
   const own = at(counts, rank, "rank");
   const share = own.length / counts.length;
-  const countOf = (from: number, expert: number): number => at(counts, from, "rank")[expert] ?? NaN;
-  const given: Segment[] = [];
-  let tokenRows = 0;
-  for (let expert = 0; expert < own.length; expert++) {
-    const rows = countOf(rank, expert);
-    if (rows > 0) given.push({ peer: Math.floor(expert / share), ofTokens: tokenRows, ofExperts: NaN, rows });
-    tokenRows += rows;
-  }
-  const taken: Segment[] = [];
+  const [given, taken, kept]: [Segment[], Segment[], KeptRows[]] = [[], [], []];
   const ends = new Int32Array(share);
-  let expertRows = 0;
-  for (let local = 0; local < share; local++) {
-    for (let peer = 0; peer < counts.length; peer++) {
-      const rows = countOf(peer, rank * share + local);
-      if (rows > 0) taken.push({ peer, ofTokens: NaN, ofExperts: expertRows, rows });
+  let [tokenRows, expertRows] = [0, 0];
+  for (const [expert, rows] of own.entries()) {
+    const owner = Math.floor(expert / share);
+    if (owner !== rank && rows > 0) given.push({ peer: owner, first: tokenRows, rows });
+    for (const [peer, theirs] of owner === rank ? counts.entries() : []) {
+      const rows = at(theirs, expert, "number of rows");
+      if (peer === rank) kept.push({ ofTokens: tokenRows, ofExperts: expertRows, rows });
+      else if (rows > 0) taken.push({ peer, first: expertRows, rows });
       expertRows += rows;
     }
-    ends[local] = expertRows;
+    if (owner === rank) ends[expert - rank * share] = expertRows;
+    tokenRows += rows;
   }
-  const stay = taken.filter(({ peer }) => peer === rank).map(({ ofExperts }) => ofExperts);
-  return {
-    given: given.map((one) => one.peer === rank ? { ...one, ofExperts: stay.shift() ?? NaN } : one),
-    ...{ taken, tokenRows, expertRows, ends },
-  };
+  return { given, taken, kept, tokenRows, expertRows, ends };
 }
 
 /** An exchange of rows, and the layer that it is for. */
@@ -92,24 +93,17 @@ function moveRows(
   from: Tensor,
   to: Tensor,
 ): void {
-  const { rank } = group;
   const [, width] = twoSizes("exchangeRows", from.shape);
   const rowBytes = width * from.dtype.byteLength;
   const place = ({ ptr }: Tensor, row: number): DevicePtr => devicePtr(ptr + row * rowBytes);
-  const [tokens, experts] = toExperts ? [from, to] : [to, from];
-  const transfers: Transfer[] = [];
-  for (const { peer, ofTokens, ofExperts, rows } of plan.given) {
-    if (peer !== rank) {
-      const kind = toExperts ? "send" : "receive";
-      transfers.push({ kind, peer, ptr: place(tokens, ofTokens), byteLength: rows * rowBytes });
-    } else if (toExperts) device.copy(place(experts, ofExperts), place(tokens, ofTokens), rows * rowBytes);
-    else device.copy(place(tokens, ofTokens), place(experts, ofExperts), rows * rowBytes);
+  for (const { ofTokens, ofExperts, rows } of plan.kept) {
+    const [source, target] = toExperts ? [ofTokens, ofExperts] : [ofExperts, ofTokens];
+    if (rows > 0) device.copy(place(to, target), place(from, source), rows * rowBytes);
   }
-  for (const { peer, ofExperts, rows } of plan.taken) {
-    if (peer === rank) continue;
-    const kind = toExperts ? "receive" : "send";
-    transfers.push({ kind, peer, ptr: place(experts, ofExperts), byteLength: rows * rowBytes });
-  }
+  const messages = (kind: Transfer["kind"], tensor: Tensor, segments: readonly Segment[]): Transfer[] =>
+    segments.map(({ peer, first, rows }) => ({ kind, peer, ptr: place(tensor, first), byteLength: rows * rowBytes }));
+  const [sent, received] = toExperts ? [plan.given, plan.taken] : [plan.taken, plan.given];
+  const transfers = [...messages("send", from, sent), ...messages("receive", to, received)];
   if (transfers.length > 0) group.transfer(transfers, unit).wait();
 }
 

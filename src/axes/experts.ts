@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { int32 } from "../dtype.ts";
@@ -11,6 +12,7 @@ import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { type ExpertExchange, Experts } from "../nn/experts.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { cutParameters } from "../parallel/cut.ts";
+import { requireOneAxis } from "../parallel/ranks.ts";
 import type { CutRule } from "../tensor/cut.ts";
 import { tensor } from "../tensor/create.ts";
 import type { Parameter } from "../tensor/parameter.ts";
@@ -38,7 +40,7 @@ function countsOf(ends: Tensor, rows: number, group: ProcessGroup): Int32Array {
 /** Computes with the experts of all ranks of a group. */
 function exchangeOver(group: ProcessGroup, name: string): ExpertExchange {
   return (rows, ends, compute) => {
-    const own = countsOf(ends, rows.shape[0] ?? NaN, group);
+    const own = countsOf(ends, at(rows.shape, 0, "dim"), group);
     const counts = group.exchange(new Uint8Array(own.buffer), `rows by expert of '${name}'`);
     const plan = planRows(counts.map((bytes) => new Int32Array(bytes.slice().buffer)), group.rank);
     const taken = toExperts(rows, plan, group, name);
@@ -97,12 +99,8 @@ function requireDivisible(experts: ReadonlyMap<string, Experts>, what: string, s
  * ```
  */
 export function parallelizeExperts(module: Module, axis: DeviceMesh): HookHandle {
-  const { axes, group } = axis;
-  if (axes.length !== 1) {
-    throw new ArgumentError(
-      `Cannot divide experts over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`,
-    );
-  }
+  requireOneAxis(axis, "divide experts");
+  const { group } = axis;
   module.ensureNames();
   const experts = group.agree(`divide the experts of ${module.constructor.name}`, () => {
     const found = expertLayers(module);

@@ -11,6 +11,7 @@ import { Embedding } from "../nn/embedding.ts";
 import { LanguageModelHead } from "../nn/head.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { cutParameters } from "../parallel/cut.ts";
+import { requireOneAxis } from "../parallel/ranks.ts";
 import type { CutRule } from "../tensor/cut.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
@@ -57,12 +58,7 @@ export type ParallelizePlan = Readonly<Record<string, StyleName>>;
  * ```
  */
 export function parallelizeModule(module: Module, axis: DeviceMesh, plan: ParallelizePlan): HookHandle {
-  const { axes } = axis;
-  if (axes.length !== 1) {
-    throw new ArgumentError(
-      `Cannot parallelize over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`,
-    );
-  }
+  requireOneAxis(axis, "parallelize");
   module.ensureNames();
   const { group } = axis;
   const rules = new Map<Parameter, CutRule>();

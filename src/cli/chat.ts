@@ -14,6 +14,7 @@ import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { loadTokenizer } from "../data/tokenizer.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { ArgumentError, ConfigError } from "../errors.ts";
+import { SAME_SIGNAL_MS } from "../runtime/signals.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { requireVocabulary } from "../train/checks.ts";
 import { path, size } from "../train/config_values.ts";
@@ -59,9 +60,6 @@ const SECTIONS: readonly [Section<ChatConfig>] = [section(
     threads: size.optional().describe("Threads that compute (default: the host's cores, and one with WASM)"),
   }),
 )];
-
-/** Signals so close to each other are one Ctrl-C: a busy machine passes the second copy on late. */
-const SAME_SIGNAL_MS = 500;
 
 const HELP = "/reset forgets the conversation, /exit ends it, Ctrl-C stops an answer";
 

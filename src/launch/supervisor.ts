@@ -21,7 +21,7 @@ import type { RankCommand, Variables } from "./command.ts";
 import type { RankEnd } from "./early_end.ts";
 import { LineReader } from "./lines.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
-import { exitCodeOf, ignoreFileSizeSignal, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
+import { exitCodeOf, ignoreFileSizeSignal, SAME_SIGNAL_MS, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 import { orderFailures, type RankFailure, rankList } from "./failures.ts";
 import { type OutputName, type StatusTerminal, styled } from "../runtime/terminal.ts";
 
@@ -66,7 +66,6 @@ const SIGNAL_CAUSES: Readonly<Record<string, string>> = {
 
 /** Number of last lines kept for each rank, as many as a runtime's report of an error may have. */
 const numLastLines = 40;
-const sameSignalMs = 500;
 
 /**
  * Starts all ranks, in order, and waits for their end.
@@ -303,8 +302,8 @@ class Supervisor {
         const who = rankList(saving);
         const next = signal === "SIGHUP" ? "SIGTERM" : `a second ${signal}`;
         this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; ${next} kills`]);
-      }, sameSignalMs);
-    } else if (signal !== "SIGHUP" && now - this.#userSignalAt > sameSignalMs) {
+      }, SAME_SIGNAL_MS);
+    } else if (signal !== "SIGHUP" && now - this.#userSignalAt > SAME_SIGNAL_MS) {
       clearTimeout(this.#patience);
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }

@@ -23,7 +23,6 @@ interface DimBlock {
  * The tensor as [outer, n, inner], of which `n` is reduced. It is copied if it is not dense or the reduced dims are not adjacent.
  */
 function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): DimBlock {
-  if (dims.size === x.ndim) return { tensor: context.dense(x), outer: 1, n: x.numel, inner: 1 };
   // A dim of size 1 does not separate others.
   const places = [...x.shape.keys()].filter((dim) => x.shape[dim] !== 1);
   const reduced = places.filter((dim) => dims.has(dim));

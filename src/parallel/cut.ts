@@ -11,6 +11,7 @@ import { chunkRange, type CutRule, type Placement, type PlacementAxis } from "..
 import type { Parameter } from "../tensor/parameter.ts";
 import { takeAll, unwind } from "../unwind.ts";
 import { normReducerOf } from "./norm.ts";
+import { requireOneAxis } from "./ranks.ts";
 
 /**
  * Cuts parameters over an axis: each rank of it keeps one part, and the parameter has that part's shape from then on. Collective over
@@ -34,10 +35,7 @@ import { normReducerOf } from "./norm.ts";
  * ```
  */
 export function cutParameters(axis: DeviceMesh, rules: ReadonlyMap<Parameter, CutRule>): () => void {
-  const { axes: [name = ""], axes: { length } } = axis;
-  if (length !== 1) {
-    throw new ArgumentError(`Cannot cut over the axes ${axis.axes.join(" × ")}: give one, by mesh.get or mesh.flatten`);
-  }
+  const name = requireOneAxis(axis, "cut");
   const { group } = axis;
   const over = placementAxis(group, name);
   const placed = group.agree(`cut over axis '${name}'`, () =>

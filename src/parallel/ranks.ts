@@ -27,6 +27,18 @@ export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessG
   );
 }
 
+/**
+ * The name of a mesh's only axis.
+ *
+ * @param what the action in the error's text, e.g. `cut`
+ * @throws {ArgumentError} if the mesh has several axes
+ */
+export function requireOneAxis({ axes }: DeviceMesh, what: string): string {
+  const [name] = axes;
+  if (name !== undefined && axes.length === 1) return name;
+  throw new ArgumentError(`Cannot ${what} over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`);
+}
+
 /** The groups over which parameters are sharded and replicated, as this rank sees them. */
 export interface ShardRanks {
   /** Every rank of the mesh. */

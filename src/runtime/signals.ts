@@ -16,6 +16,12 @@ export type StopSignal = (typeof STOP_SIGNALS)[number];
 /** All stop signals, the most urgent first. */
 export const STOP_SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
+/**
+ * Signals of one kind that are so close to each other are one: a terminal sends a Ctrl-C to a process and to the program that started
+ * it, which passes it on, late where the machine is busy.
+ */
+export const SAME_SIGNAL_MS = 500;
+
 export interface StopRequest extends Disposable {
   /** The first signal that came, or `undefined`. */
   readonly signal: StopSignal | undefined;

@@ -74,7 +74,7 @@ interface Beside {
 
 /**
  * The axes that a configuration lays over the ranks, `replicate`, `shard`, `expert`, `context` and `tensor`; undefined where it gives no
- * sizes, so that `mesh` says how the model is sharded. The ranks of `expert` are some of those that share a copy (`fsdpSize`).
+ * sizes, so that `mesh` says how the model is sharded. `shard` times `expert` ranks share a copy (`fsdpSize`).
  *
  * @throws {ConfigError} for sizes whose product is not the number of ranks, and for those that nothing uses
  */
@@ -107,30 +107,33 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
     const expected = `sizes whose product ${isOpen ? "divides" : "is"} ${countOf(worldSize, "rank")}`;
     problems.push({ path: sizes.at(-1)?.[0] ?? "fsdpSize", expected, got: `${text} = ${product}` });
   }
-  const shares = strategy === "ddp" ? 1 : (fsdpSize ?? 1) * (isOpen && !hasOpenTensor ? rest : 1);
-  problems.push(...expertProblems(config, shares, hasOpenTensor));
-  if (problems.length > 0) throw new ConfigError(problems);
-  if (sizes.length === 0 && epSize === 1) return undefined;
   const tensor = hasOpenTensor ? rest : tpSize ?? 1;
   const others = isOpen && !hasOpenTensor ? rest : 1;
   // Copies lie over one axis, whose name says that its ranks read other rows.
   const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * others] : [copies ?? 1, (fsdpSize ?? 1) * others];
+  if (epSize > 1 && Number.isInteger(rest)) problems.push(...expertProblems(config, shard, tensor));
+  if (problems.length > 0) throw new ConfigError(problems);
+  if (sizes.length === 0 && epSize === 1) return undefined;
   const inner = { ...epSize > 1 ? { expert: epSize } : {}, ...cpSize > 1 ? { context: cpSize } : {} };
   return { ...replicate > 1 ? { replicate } : {}, shard: shard / epSize, ...inner, ...tensor > 1 ? { tensor } : {} };
 }
 
-/** What does not go with experts that ranks divide. @param shares ranks that share a copy */
-function expertProblems(config: AxesConfig & Beside, shares: number, hasOpenTensor: boolean): readonly ConfigProblem[] {
-  const { epSize, tpSize = 1, cpSize, strategy } = config;
-  if (epSize === 1) return [];
-  const refuse = (expected: string, got: string): ConfigProblem => ({ path: "epSize", expected, got });
-  if (strategy === "ddp") return [refuse("1 with strategy ddp, which copies all experts", String(epSize))];
-  if (tpSize > 1 || hasOpenTensor) {
-    return [refuse("1 with a tensor axis, as both are not there together yet", String(epSize))];
-  }
-  if (cpSize > 1) return [refuse("1 with cpSize above 1, as both are not there together yet", String(epSize))];
-  if (Number.isInteger(shares / epSize)) return [];
-  return [refuse(`a number that divides the ${countOf(shares, "rank")} that share a copy`, String(epSize))];
+/** Refuses experts that ranks divide beside other axes, and over ranks that they cannot divide. @param shard ranks that share a copy */
+function expertProblems(
+  { epSize, cpSize, strategy }: AxesConfig & Beside,
+  shard: number,
+  tensor: number,
+): readonly ConfigProblem[] {
+  const expected = strategy === "ddp"
+    ? "1 with strategy ddp, which copies all experts"
+    : tensor > 1
+    ? "1 with a tensor axis, as both are not there together yet"
+    : cpSize > 1
+    ? "1 with cpSize above 1, as both are not there together yet"
+    : shard % epSize !== 0
+    ? `a number that divides the ${countOf(shard, "rank")} that share a copy`
+    : undefined;
+  return expected === undefined ? [] : [{ path: "epSize", expected, got: String(epSize) }];
 }
 
 /**

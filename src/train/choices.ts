@@ -90,7 +90,7 @@ export async function evaluateChoices(
   };
 }
 
-/** Questions, encoded; those that do not fit are left out where that is wanted. */
+/** The encoded questions. With `skipBadRows`, rows that do not fit are left out and listed in `skipped`. */
 async function* encodedRows(
   source: ChoiceSource,
   options: ChoiceOptions,

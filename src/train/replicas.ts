@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { HeldTensor } from "../checkpoint/state_dict/state_dict.ts";
-import { modelTensors, optimizerTensors } from "../checkpoint/state_dict/state_dict.ts";
+import { at } from "../at.ts";
+import { type HeldTensor, modelTensors, optimizerTensors } from "../checkpoint/state_dict/state_dict.ts";
 import { readHeld } from "../checkpoint/state_dict/held_values.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { DivergenceError } from "../errors.ts";
@@ -28,7 +28,7 @@ const DIGITS = 16;
 
 /**
  * Compares the copies of parameters, buffers and optimizer states over all ranks, by digests. Collective. It reads all values of a rank
- * once, and takes one exchange of 33 bytes a tensor.
+ * once, and takes one exchange of at most 34 bytes a tensor.
  *
  * @param step number of the step that was taken last, for the message
  * @returns the number of tensors of which some elements are on several ranks
@@ -40,9 +40,9 @@ export function requireEqualReplicas({ group, model, optimizer }: Replicated, st
   const byRank = group.exchangeText(own, "digests of replicas").map((text) => text.split("\n"));
   let replicated = 0;
   for (const [i, { name }] of tensors.entries()) {
-    const entries = byRank.map(({ [i]: entry = "" }, rank) => {
-      const [elements = "", values = ""] = entry.split(":");
-      return { rank, elements, values };
+    const entries = byRank.map((lines, rank) => {
+      const entry = at(lines, i, "digest").split(":");
+      return { rank, elements: at(entry, 0, "digest"), values: at(entry, 1, "digest") };
     }).filter(({ elements }) => elements !== "");
     const copies = [...Map.groupBy(entries, ({ elements }) => elements).values()].filter(({ length }) => length > 1);
     if (copies.length > 0) replicated++;

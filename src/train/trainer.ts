@@ -268,14 +268,15 @@ class Training {
     using stop = watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`));
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
     const [first, begun] = [this.#step, performance.now()];
-    if (checkReplicas > 0 && requireEqualReplicas(context, this.#step) === 0) {
+    const hasReplicas = checkReplicas > 0 && requireEqualReplicas(context, this.#step) > 0;
+    if (checkReplicas > 0 && !hasReplicas) {
       log.info("checkReplicas compares nothing: no two ranks of this run hold the same elements");
     }
     let signal: StopSignal | undefined;
     let [stops, endsEarly] = [false, false];
     while (this.#step < last && signal === undefined && !stops && !endsEarly) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
-      if (checkReplicas > 0 && this.#step % checkReplicas === 0) requireEqualReplicas(context, this.#step);
+      if (hasReplicas && this.#step % checkReplicas === 0) requireEqualReplicas(context, this.#step);
       if (this.#step === first + 1) {
         const done = await this.#run.group.together("begin the output folder", beginFolder);
         if (done !== undefined) log.info(done);

@@ -11,23 +11,11 @@ import {
 } from "../../mod.ts";
 import { ownedPtr, writeParameters } from "../../doors/nn.ts";
 import { Router } from "../../src/nn/router.ts";
-import {
-  type AxesRank,
-  batchOf,
-  type FamilyOrders,
-  type FamilyReport,
-  laidOut,
-  trainFamily as train,
-} from "../../scripts/axes/training.ts";
+import { type AxesRank, batchOf, type FamilyOrders, laidOut } from "../../scripts/axes/training.ts";
 import { memoryPeak } from "../../src/train/dry_run.ts";
 import { Run } from "../../src/train/run.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
-
-/** Trains a family over axes. */
-export function trainFamily(rank: WorldRank, orders: FamilyOrders): Promise<FamilyReport> {
-  return train(rank, orders);
-}
 
 /** The loss of an evaluation whose last batch has rows for some of the ranks only. */
 export async function evaluateRows(
@@ -114,4 +102,4 @@ export async function mistakes(
   return errors;
 }
 
-rankFunctions(import.meta.url, { trainFamily, evaluateRows, crowd, mistakes });
+rankFunctions(import.meta.url, { evaluateRows, crowd, mistakes });

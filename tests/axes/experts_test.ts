@@ -7,7 +7,8 @@ import type { FamilyOrders, FamilyReport } from "../../scripts/axes/training.ts"
 import { zooModels } from "../../scripts/zoo/families.ts";
 import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { crowd, evaluateRows, mistakes, trainFamily } from "./experts_ranks.ts";
+import { crowd, evaluateRows, mistakes } from "./experts_ranks.ts";
+import { trainFamily } from "./families_ranks.ts";
 
 const sizeOf = (axes: MeshShape): number => Object.values(axes).reduce((all, length) => all * length, 1);
 

@@ -41,5 +41,8 @@ test("--ep-size trains as without it, and goes on from checkpoints of runs witho
   assertNear(await losses(folder, 4, "divided", "--ep-size", "2", ...saves, "--check-replicas", "2"), shared);
   const from = (run: string): readonly string[] => ["--resume", `${folder.file(run)}/checkpoint-3`];
   assertNear(await losses(folder, 4, "on-shared", "--ep-size", "4", ...from("shared")), shared.slice(3));
+  const narrow = ["--precision", "bfloat16", "--stop-after", "1"];
+  const [first = NaN] = await losses(folder, 4, "narrow", ...narrow);
+  assertNear(await losses(folder, 4, "narrow-divided", "--ep-size", "2", ...narrow), [first]);
   assertNear(await losses(folder, 4, "on-divided", ...from("divided")), shared.slice(3));
 });

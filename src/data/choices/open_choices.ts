@@ -22,7 +22,7 @@ export interface ChoiceSource {
  *
  * @param inputs files, directories or patterns
  * @param name what errors call the data
- * @throws {ConfigError} naming files that are no rows of multiple choice beside those that are
+ * @throws {ConfigError} naming the files without choices, where other files have some
  * @throws {FileError} if a file cannot be read
  */
 export async function openChoices(inputs: readonly string[], name: string): Promise<ChoiceSource | undefined> {
