@@ -93,8 +93,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.#requireWeights("take an optimizer step");
     requireReduced(this.#parameters, "take an optimizer step");
     this.#states.adopt();
-    this.#averages.adopt(this.#states.blocks);
-    this.#device.traits.hostWork.perLaunch(() => this.#averages.begin(this.stepsTaken));
+    if (this.hasAverages) {
+      this.#averages.adopt(this.#states.blocks);
+      this.#device.traits.hostWork.perLaunch(() => this.#averages.begin(this.stepsTaken));
+    }
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
       // All memory is allocated before the first update, so that a step that runs out of memory changes nothing.
