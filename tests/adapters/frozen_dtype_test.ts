@@ -18,7 +18,7 @@ import {
 import { getModelStateDict, loadCheckpoint, saveCheckpoint, setModelStateDict } from "../../doors/checkpoint.ts";
 import { ArgumentError } from "../../doors/errors.ts";
 import { fileURLToPath } from "node:url";
-import { onlyInAll, sharedTest as test } from "../support/share.ts";
+import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, run as runScript } from "../train/runs.ts";
 
@@ -115,7 +115,7 @@ function succeeds(ended: Ended): Ended {
   return ended;
 }
 
-test(
+longTest(
   "a run keeps frozen weights in bfloat16 with the bits of float32, and says its memory",
   { timeout: 60_000 },
   async () => {

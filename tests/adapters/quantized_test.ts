@@ -31,7 +31,7 @@ import { StoredTensors } from "../../scripts/reference/directory.ts";
 import { openSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { ownedPtr } from "../../src/tensor/write.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
-import { onlyInAll, sharedTest as test } from "../support/share.ts";
+import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, run as runScript } from "../train/runs.ts";
 
@@ -299,7 +299,7 @@ function succeeds(ended: Ended): Ended {
   return ended;
 }
 
-test(
+longTest(
   "a run with quantized layers has the same bits on any number of ranks, sharded and replicated, and the memory that it says",
   { timeout: 180_000 },
   async () => {

@@ -8,7 +8,7 @@ import { openProcessGroup } from "../../doors/comm.ts";
 import { openDevice } from "../../doors/device.ts";
 import { adapt, loraOptionsOf } from "../../src/train/adapter_config.ts";
 import { loraOf } from "../../src/adapters/lora.ts";
-import { onlyInAll, sharedTest as test } from "../support/share.ts";
+import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, losses, metricLines, run } from "../train/runs.ts";
 
@@ -74,7 +74,7 @@ test(
   },
 );
 
-test("a run trains an adapter further, and whole modules beside it", TIMEOUT, async () => {
+longTest("a run trains an adapter further, and whole modules beside it", TIMEOUT, async () => {
   const targets = ["--lora-target-modules", "q_proj,v_proj", "--lora-modules-to-save", "lm_head"];
   succeeds(await run(await adapting("first", "--lora-r", "2", ...targets)));
   const first = losses(folder, "first");
@@ -86,7 +86,7 @@ test("a run trains an adapter further, and whole modules beside it", TIMEOUT, as
   assert.equal(loraOf(model)?.layers.size, 4);
 });
 
-test("a run goes on with the adapter of its checkpoint alone", TIMEOUT, async () => {
+longTest("a run goes on with the adapter of its checkpoint alone", TIMEOUT, async () => {
   const alone = { ranks: 1 };
   const flags = ["--lora-r", "4", "--lora-alpha", "16", "--lora-target-modules", "q_proj,v_proj"];
   succeeds(await run(await adapting("going", ...flags, "--stop-after", "3"), alone));

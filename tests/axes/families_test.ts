@@ -29,7 +29,7 @@ for (const [place, family] of ZOO.entries()) {
   // Tied and untied weights by turns.
   const models = zooModels(family);
   const usual = place % models.length;
-  const isUsual = place % 2 === 0 || MOST_CUT.includes(family);
+  const isUsual = MOST_CUT.includes(family);
   const first = [models[usual] ?? assert.fail()];
   for (
     const { tied, hfConfig: config } of [

@@ -50,7 +50,7 @@ for (const [what, model] of MODELS) {
   test(`a model with ${what} weights begins and trains over axes as on one rank`, async () => {
     const [alone] = await train({ layout: { ...ONE, ...model }, steps: 4 });
     assert.ok(alone !== undefined && alone.norms.every((norm) => norm > 0.5), "clipping is active");
-    for (const [name, layout] of what === "uneven" ? LAYOUTS : usualFirst(LAYOUTS, (place) => place === 0)) {
+    for (const [name, layout] of usualFirst(LAYOUTS, (place) => place === 0 || (what === "uneven" && place === 1))) {
       const all = await train({ layout: { ...layout, ...model }, steps: 4 });
       for (const [rank, { first, losses, norms, last, states, uncut }] of all.entries()) {
         const where = `${name}, rank ${rank}`;
@@ -79,14 +79,14 @@ test("parameters have the shapes of their parts, uneven ones too", async () => {
   for (const line of shape(47)) assert.ok(second?.includes(line), `${line} in ${second}`);
 });
 
-for (const [what, model] of MODELS) {
+for (const [what, model] of usualFirst(MODELS, (place) => (MODELS[place]?.[0] ?? "").includes("uneven"))) {
   test(`checkpoints of ${what} weights go from any mesh to any other to the bit, with the optimizer's states`, async () => {
     const layouts = [ONE, ...LAYOUTS.map(([, layout]) => layout)].map((layout) => ({ ...layout, ...model }));
     const further = onlyInAll(what === "uneven" ? layouts.toSpliced(1, 1) : layouts.slice(0, 1));
     for (const saving of [...layouts.slice(1, 2), ...further]) {
       using folder = temporaryDirectory();
       const [saved] = await train({ layout: saving, steps: 2, to: folder.path });
-      for (const loading of what === "uneven" ? layouts : usualFirst(layouts, (place) => place % 3 === 0)) {
+      for (const loading of usualFirst(layouts, (place) => place % 3 === 0)) {
         const [loaded] = await train({ layout: loading, steps: 0, from: folder.path });
         const where = `${JSON.stringify(saving)} to ${JSON.stringify(loading)}`;
         assert.deepEqual([loaded?.first, loaded?.states], [saved?.last, saved?.states], where);

@@ -7,7 +7,7 @@ import process from "node:process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { rank, ROOT } from "../../bench/process.ts";
 import { STEP } from "../../bench/step.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 
 function refused(...args: readonly string[]): string {
   const [program, ...rest] = rank("bun", "bench/main.ts", ...args);
@@ -16,7 +16,7 @@ function refused(...args: readonly string[]): string {
   return stderr;
 }
 
-test("bench refuses a case that there is not, and counts that are no whole numbers", () => {
+longTest("bench refuses a case that there is not, and counts that are no whole numbers", () => {
   assert.match(
     refused("startup", "--case", "nothing"),
     /^--case: expected a part of two-ranks-one-all-reduce, got nothing$/m,
@@ -29,7 +29,7 @@ test("bench refuses a case that there is not, and counts that are no whole numbe
   }
 });
 
-test("bench refuses threads of a subject that computes with none, and names those that do", () => {
+longTest("bench refuses threads of a subject that computes with none, and names those that do", () => {
   const expected = "expected one of adapt, attention, dispatch, gemm, kernels, step, which take threads, got";
   for (const subject of ["checkpoint", "collectives", "large", "routing", "startup"]) {
     assert.ok(refused(subject, "--threads", "2").startsWith(`--threads: ${expected} ${subject}\n`), subject);

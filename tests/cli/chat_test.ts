@@ -8,7 +8,7 @@ import { generate, launch, openModel } from "../../mod.ts";
 import { loadChatTemplates } from "../../src/data/chat/load_template.ts";
 import { loadTokenizer } from "../../src/data/tokenizer.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { run } from "../train/runs.ts";
 
@@ -126,7 +126,7 @@ test("Ctrl-C stops an answer and keeps it, a second one at the prompt ends the p
   assert.ok(stopped.length >= 40 && stopped.length < 1900, `${stopped.length} characters before it stopped`);
 });
 
-test("fullyshard chat takes an adapter and a system's message, and ends with its input", TIMEOUT, async () => {
+longTest("fullyshard chat takes an adapter and a system's message, and ends with its input", TIMEOUT, async () => {
   const model = await (made ??= makeModel());
   assert.match(
     talk([["> $", "Hi\n"], ["(?:ab){4}\r\n> $", "\u0004"]], model, "--adapter", folder.file("adapter/model")),

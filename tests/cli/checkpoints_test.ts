@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { TINY_LLAMA } from "../checkpoint/bed.ts";
 import { runRanks } from "../checkpoint/run_ranks.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));
@@ -125,7 +125,7 @@ describe("fullyshard merge", () => {
 });
 
 describe("fullyshard reshard", () => {
-  it("rewrites a checkpoint that loads as before", async () => {
+  longTest("rewrites a checkpoint that loads as before", async () => {
     const to = folder.file("cut/checkpoint-7");
     const { code, stdout, stderr } = run("reshard", first, to, "--nproc", "3");
     assert.equal(code, 0, stderr);

@@ -5,7 +5,7 @@ import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as it, usualFirst } from "../support/share.ts";
+import { longTest, onlyInAll, sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, metricLines, run as runRanks } from "../train/runs.ts";
 
@@ -99,7 +99,7 @@ describe("fullyshard estimate", () => {
     });
   }
 
-  it("tells the time of a step as published for Llama-3.1-8B on 8 and 128 H100", () => {
+  longTest("tells the time of a step as published for Llama-3.1-8B on 8 and 128 H100", () => {
     // torchtitan 2024-12, bfloat16 with selective checkpointing, 2 samples of 8192 tokens: tokens a second and GPU.
     const published = { 8: 5762, 128: 5605 };
     using folder = temporaryDirectory();
@@ -140,7 +140,7 @@ describe("fullyshard estimate", () => {
     assert.ok((many["communication_seconds"] ?? 0) > 5 * (few["communication_seconds"] ?? NaN));
   });
 
-  it("tells what a mesh moves: hosts that hold copies send each other less", () => {
+  longTest("tells what a mesh moves: hosts that hold copies send each other less", () => {
     using folder = temporaryDirectory();
     const file = folder.write("tiny.json", JSON.stringify(small));
     const callsOf = (...flags: readonly string[]): readonly (Estimate["collectives"][number] & { hosts: number })[] => {
@@ -206,40 +206,43 @@ describe("fullyshard estimate", () => {
     assert.match(offloaded.stderr, /Cannot capture steps on cuda: '.+' is offloaded/);
   });
 
-  it("takes the card that it is told of, or that others of its flags need, as one that computes more logits at once", () => {
-    using folder = temporaryDirectory();
-    const file = folder.write(
-      "wide.json",
-      JSON.stringify({ ...small, vocab_size: 8192, max_position_embeddings: 512 }),
-    );
-    const of = (...flags: readonly string[]): Estimate => {
-      const { code, stdout, stderr } = run("--model", file, "--nproc", "1", "--seq", "512", "--json", ...flags);
-      assert.equal(code, 0, stderr);
-      return JSON.parse(stdout);
-    };
-    const [cpu, card, byCudnn] = [of(), of("--device", "cuda"), of("--attention", "cudnn")];
-    assert.deepEqual(of("--device", "cpu"), cpu);
-    assert.deepEqual(byCudnn, card);
-    // Rows of float32, of which the CPU computes 256 at a time.
-    const more = Number(card.terms["activations"]) - Number(cpu.terms["activations"]);
-    assert.equal(more, (512 - 256) * 8192 * 4);
-    const { code, stderr } = run(
-      "--model",
-      file,
-      "--nproc",
-      "1",
-      "--device",
-      "cpu",
-      "--cuda-graphs",
-      "--attention",
-      "cudnn",
-    );
-    assert.equal(code, 2);
-    assert.match(
-      stderr,
-      /cudaGraphs: expected device cuda with it, got 'cpu'\n {2}attention: expected device cuda with it, got 'cpu'/,
-    );
-  });
+  longTest(
+    "takes the card that it is told of, or that others of its flags need, as one that computes more logits at once",
+    () => {
+      using folder = temporaryDirectory();
+      const file = folder.write(
+        "wide.json",
+        JSON.stringify({ ...small, vocab_size: 8192, max_position_embeddings: 512 }),
+      );
+      const of = (...flags: readonly string[]): Estimate => {
+        const { code, stdout, stderr } = run("--model", file, "--nproc", "1", "--seq", "512", "--json", ...flags);
+        assert.equal(code, 0, stderr);
+        return JSON.parse(stdout);
+      };
+      const [cpu, card, byCudnn] = [of(), of("--device", "cuda"), of("--attention", "cudnn")];
+      assert.deepEqual(of("--device", "cpu"), cpu);
+      assert.deepEqual(byCudnn, card);
+      // Rows of float32, of which the CPU computes 256 at a time.
+      const more = Number(card.terms["activations"]) - Number(cpu.terms["activations"]);
+      assert.equal(more, (512 - 256) * 8192 * 4);
+      const { code, stderr } = run(
+        "--model",
+        file,
+        "--nproc",
+        "1",
+        "--device",
+        "cpu",
+        "--cuda-graphs",
+        "--attention",
+        "cudnn",
+      );
+      assert.equal(code, 2);
+      assert.match(
+        stderr,
+        /cudaGraphs: expected device cuda with it, got 'cpu'\n {2}attention: expected device cuda with it, got 'cpu'/,
+      );
+    },
+  );
 
   // With these sizes a card computes 320 rows of logits at once, and the CPU 256.
   const wide = { ...small, vocab_size: 4096, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 };
@@ -249,7 +252,7 @@ describe("fullyshard estimate", () => {
     ["by graphs by an NCCL of 2.26", ["--device", "cuda", "--cuda-graphs"], "22605", "--no-registers-memory"],
   ];
   const onTwin = { skip: lackingForTwin(), timeout: 300_000 };
-  for (const [what, flags, nccl, ...more] of usualFirst(ofCards, (place) => place === 1)) {
+  for (const [what, flags, nccl, ...more] of onlyInAll(ofCards)) {
     it(`tells what a run on cards uses ${what}, to the byte`, onTwin, async () => {
       using folder = temporaryDirectory();
       const file = folder.write("config.json", JSON.stringify(wide));
@@ -265,7 +268,7 @@ describe("fullyshard estimate", () => {
     });
   }
 
-  it("refuses what it cannot read or run, by name", () => {
+  longTest("refuses what it cannot read or run, by name", () => {
     using folder = temporaryDirectory();
     const file = folder.write("config.json", JSON.stringify(small));
     const cases: readonly (readonly [args: readonly string[], message: RegExp])[] = [

@@ -11,7 +11,7 @@ import { saveCheckpoint } from "../../doors/checkpoint.ts";
 import { zooModels } from "../../scripts/zoo/families.ts";
 import { fixturePath } from "../support/golden.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest } from "../support/share.ts";
+import { longTest, sharedTest } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, metricLines, run as runRanks } from "../train/runs.ts";
 
@@ -230,7 +230,7 @@ test("fullyshard eval refuses choices without tokens of their own, a begin of te
   );
 });
 
-test("fullyshard eval measures texts and questions under names of their own, as lines and as JSON", async () => {
+longTest("fullyshard eval measures texts and questions under names of their own, as lines and as JSON", async () => {
   using folder = temporaryDirectory();
   const questions = folder.write("q.jsonl", lines(QUIZ));
   const text = folder.write("text.txt", "Good morning, what is 2 + 2? ".repeat(8));

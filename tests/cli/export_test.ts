@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { TINY_LLAMA } from "../checkpoint/bed.ts";
 import { runRanks } from "../checkpoint/run_ranks.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));
@@ -51,7 +51,7 @@ describe("fullyshard export", () => {
     assert.deepEqual(fs.readFileSync(other), fs.readFileSync(one));
   });
 
-  it("refuses what it cannot write, and leaves what was there", () => {
+  longTest("refuses what it cannot write, and leaves what was there", () => {
     const out = folder.write("there/model.gguf", "before");
     const refused = (message: RegExp, ...args: readonly string[]): void => {
       const { code, stderr } = run("export", ...args);
@@ -127,7 +127,7 @@ describe("fullyshard export", () => {
     assert.deepEqual(fs.readdirSync(folder.file("killed")).sort(), [other, "model.gguf"].sort());
   });
 
-  it("writes folders in each dtype, of folders too", () => {
+  longTest("writes folders in each dtype, of folders too", () => {
     for (
       const [dtype, name, size] of [["f32", "float32", 4], ["bf16", "bfloat16", 2], ["f16", "float16", 2]] as const
     ) {

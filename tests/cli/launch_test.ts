@@ -6,7 +6,7 @@ import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { readAccelerateConfig } from "../../src/accelerate/read.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses } from "../train/runs.ts";
 
@@ -91,7 +91,7 @@ describe("fullyshard config", () => {
     });
   });
 
-  it("refuses answers that end, and a file that is there", () => {
+  longTest("refuses answers that end, and a file that is there", () => {
     using folder = temporaryDirectory();
     const ended = command(["config"], "no\n", folder.path);
     assert.equal(ended.code, 2);

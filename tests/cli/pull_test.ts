@@ -7,7 +7,7 @@ import { FileError } from "../../doors/errors.ts";
 import { launch, openModel } from "../../mod.ts";
 import { fixturePath } from "../support/golden.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { COMMIT, gitHash, NAME, pull, run, sha256, TestHub, type Trick } from "./test_hub.ts";
 
@@ -256,7 +256,7 @@ describe("fullyshard pull", () => {
     assert.deepEqual(new Uint8Array(fs.readFileSync(`${blobs}/${sha256(WEIGHTS)}`)), new Uint8Array(WEIGHTS));
   });
 
-  it("ends at answers that lead nowhere", async () => {
+  longTest("ends at answers that lead nowhere", async () => {
     using temporary = temporaryDirectory();
     await using hub = await TestHub.open(FILES);
     const ofWeights =
@@ -303,7 +303,7 @@ describe("fullyshard pull", () => {
     assert.deepEqual([code, /index\.json/.test(stderr)], [2, true], stderr);
   });
 
-  it("says why a model cannot be had", async () => {
+  longTest("says why a model cannot be had", async () => {
     using temporary = temporaryDirectory();
     await using hub = await TestHub.open(FILES);
     const answers = [

@@ -11,7 +11,7 @@ import { loadTokenizer } from "../../src/data/tokenizer.ts";
 import { trainTokenizer } from "../../src/data/train_tokenizer.ts";
 import { ArgumentError, FileError } from "../../src/errors.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -84,7 +84,7 @@ describe("fullyshard tokenizer", () => {
     assert.deepEqual(readdirSync(folder.path), []);
   });
 
-  it("trains with what it wrote", () => {
+  longTest("trains with what it wrote", () => {
     using folder = temporaryDirectory();
     assert.equal(run(folder, `${root}src`, "--vocab", "512").code, 0);
     const command = [bin, "--runtime", RUNTIME, "run", `${root}examples/train.ts`, "--data", `${root}src/data/**/*.ts`];

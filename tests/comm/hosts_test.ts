@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { type RankProcess, startRank } from "../support/rank_process.ts";
 import { freePorts } from "../support/world.ts";
 import { startRun } from "../train/runs.ts";
@@ -63,7 +63,7 @@ test("ranks of several hosts that call different things name the call of each, o
   }
 });
 
-test("a late rank of several hosts is named by those that wait, and no other", TIMEOUT, async () => {
+longTest("a late rank of several hosts is named by those that wait, and no other", TIMEOUT, async () => {
   for (const late of [6, 2]) {
     const said = await saidBy(startRanks((rank) => [
       "barrier:first",

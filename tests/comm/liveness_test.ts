@@ -1,7 +1,7 @@
 /** Ranks of `shm` that die, are late, never start, come twice, or leave files behind. @module */
 import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import {
   errorsOf,
   type PlaneOptions,
@@ -145,7 +145,7 @@ test("a second process of one rank is refused, and the first goes on", TIMEOUT, 
   assert.deepEqual(place.files(), []);
 });
 
-test("a rank that is started anew does not join the world that its predecessor died in", TIMEOUT, async () => {
+longTest("a rank that is started anew does not join the world that its predecessor died in", TIMEOUT, async () => {
   using place = directory();
   const first = start(place.path, [["sleep", "sleep", "reduce"], ["hang"]]);
   await first.joined(0, 1);
@@ -202,7 +202,7 @@ test("a run of the same name as a killed one starts anew", TIMEOUT, async () => 
   assert.deepEqual(place.files(), []);
 });
 
-test("too little shared memory names bytes asked, free, and the container's option", TIMEOUT, async () => {
+longTest("too little shared memory names bytes asked, free, and the container's option", TIMEOUT, async () => {
   using place = directory();
   const text = /Out of memory on .*: asked for 32768\.\d+ GiB .* are free\. Give a container more with '--shm-size'/;
   const [first, second] = errorsOf(await start(place.path, [[], []], { stagingBytes: 2 ** 45 }).ends);

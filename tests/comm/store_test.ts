@@ -5,12 +5,12 @@ import { joinHosts } from "../../src/comm/hosts/join.ts";
 import type { HostsControlPlane } from "../../src/comm/hosts/plane.ts";
 import { openSockets } from "../../src/ffi/sockets.ts";
 import { shown } from "../../src/words.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { enter, errorsOf, openStream, pause, runOf, untilEnd } from "../support/store_streams.ts";
 
 const TIMEOUT = { timeout: 60_000 };
 
-test(
+longTest(
   "what strangers say comes into messages without what a terminal would obey, and not at length",
   TIMEOUT,
   async () => {
@@ -58,16 +58,23 @@ test(
   },
 );
 
-test("joinHosts() names the ranks that never come, their host, and how long they were awaited", TIMEOUT, async () => {
-  const options = runOf(4, { joinTimeoutSeconds: 8 });
-  const errors = await errorsOf([options(0), options(2)]);
-  const pattern = /Rank 1, 3 of 4 \(host 0, 1\) did not come within 8 s to the store of rank 0 at 127\.0\.0\.1:\d+/;
-  // Whoever's time is over first tells the other.
-  assert.ok(errors.some((error) => pattern.test(error ?? "")), String(errors));
-  for (const error of errors) assert.match(error ?? "", /RendezvousError.*Rank 1, 3 of 4/);
-  const [alone] = await errorsOf([runOf(4, { joinTimeoutSeconds: 1 })(1)]);
-  assert.match(alone ?? "", /Rank 0 of 4 \(host 0\) did not come within 1 s .*last attempt to reach it: ECONNREFUSED/);
-});
+longTest(
+  "joinHosts() names the ranks that never come, their host, and how long they were awaited",
+  TIMEOUT,
+  async () => {
+    const options = runOf(4, { joinTimeoutSeconds: 8 });
+    const errors = await errorsOf([options(0), options(2)]);
+    const pattern = /Rank 1, 3 of 4 \(host 0, 1\) did not come within 8 s to the store of rank 0 at 127\.0\.0\.1:\d+/;
+    // Whoever's time is over first tells the other.
+    assert.ok(errors.some((error) => pattern.test(error ?? "")), String(errors));
+    for (const error of errors) assert.match(error ?? "", /RendezvousError.*Rank 1, 3 of 4/);
+    const [alone] = await errorsOf([runOf(4, { joinTimeoutSeconds: 1 })(1)]);
+    assert.match(
+      alone ?? "",
+      /Rank 0 of 4 \(host 0\) did not come within 1 s .*last attempt to reach it: ECONNREFUSED/,
+    );
+  },
+);
 
 test("joinHosts() lets nobody in who does not know the token", TIMEOUT, async () => {
   const options = runOf(2, { joinTimeoutSeconds: 8 });

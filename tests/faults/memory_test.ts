@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import process from "node:process";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, run, startAlone, startRanks, startRun } from "../train/runs.ts";
 
@@ -32,7 +32,7 @@ test("a model that does not fit --memory-bytes is told how many ranks would do",
   assert.match(stderr, /The model of \d+ parameters does not fit 1 rank.*; \d+ ranks would be enough/);
 });
 
-test("a batch that does not fit is told once, with the parts that would, and these do", TIMEOUT, async () => {
+longTest("a batch that does not fit is told once, with the parts that would, and these do", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--memory-bytes", String(2 ** 24), "--global-batch", "1024", "--steps", "1");
   const { code, stdout, stderr } = await run(flags);
@@ -97,7 +97,7 @@ function namesIn(folder: TemporaryDirectory): string[] {
   return readdirSync(folder.file("shm")).sort();
 }
 
-test("what killed ranks left is removed by the next run, and what a live run has is not", TIMEOUT, async () => {
+longTest("what killed ranks left is removed by the next run, and what a live run has is not", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   mkdirSync(folder.file("shm"));
   const env = { FULLYSHARD_SHM_DIRECTORY: folder.file("shm") };

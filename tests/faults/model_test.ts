@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { shareOf } from "../support/share.ts";
+import { usualFirst } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, flagsIn, run } from "../train/runs.ts";
 
@@ -118,7 +118,7 @@ test(
       const tuned = await run(flags);
       assert.equal(tuned.code, 0, tuned.stderr);
     });
-    for (const [what, damage, said] of shareOf(damages)) {
+    for (const [what, damage, said] of usualFirst(damages, (place) => place % 3 === 0)) {
       await context.test(`a file that ${what}`, async () => {
         writeFileSync(file, damage(whole));
         isRefused(await run(flags), said);

@@ -10,7 +10,7 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
 import type { FlightRecord } from "../../doors/comm.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startAlone, startRanks } from "../train/runs.ts";
 
@@ -123,7 +123,7 @@ for (const [rank, missing] of [[0, 1], [1, 0]]) {
   });
 }
 
-test("a rank that is late but lives is reported, and the run goes on", TIMEOUT, async () => {
+longTest("a rank that is late but lives is reported, and the run goes on", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const late = [...flagsIn(folder, "--steps", "4", "--report-seconds", "0.3"), "fault=1:2:sleep=1.5"];
   const { code, stderr } = await run(late);
@@ -134,7 +134,7 @@ test("a rank that is late but lives is reported, and the run goes on", TIMEOUT, 
   assert.equal(metricLines(folder).length, 4);
 });
 
-test("a rank that lives but does not come ends the run at the timeout", TIMEOUT, async () => {
+longTest("a rank that lives but does not come ends the run at the timeout", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = [...flagsIn(folder, ...steps, "--timeout-seconds", "1"), "fault=1:2:hang"];
   const { code, stderr } = await run(flags);
@@ -146,7 +146,7 @@ test("a rank that lives but does not come ends the run at the timeout", TIMEOUT,
   assert.match(stderr, /fullyshard: stopped rank 1/);
 });
 
-test("the timeout comes from the environment where no flag gives it", TIMEOUT, async () => {
+longTest("the timeout comes from the environment where no flag gives it", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const env = { FULLYSHARD_TIMEOUT_SECONDS: "1" };
   const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:hang"], { env });
@@ -185,7 +185,7 @@ test("a rank that dies leaves the last calls of all ranks, with what the others 
   assert.match(stderr, /warn +The last calls of all ranks are in '.*fullyshard-flight-rank\d-\d+\.json'/);
 });
 
-test(
+longTest(
   "the last calls are kept in the output folder by ranks under Deno with the launcher's permissions, and are moved with it",
   TIMEOUT,
   async () => {
@@ -264,7 +264,7 @@ test("ranks that call different collectives each tell which, and who is elsewher
   );
 });
 
-test("a rank that is later than the timeout is told of by each of the others", TIMEOUT, async () => {
+longTest("a rank that is later than the timeout is told of by each of the others", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, ...steps, "--global-batch", "6", "--report-seconds", "0.3", "--timeout-seconds", "1.5");
   const { code, stderr } = await run([...flags, "fault=1:2:hang"], { ranks: 3 });

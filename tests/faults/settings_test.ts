@@ -1,7 +1,7 @@
 /** Settings that are wrong, as a user meets them: every process ends with code 2 and says what is wrong. @module */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, run, startAlone, startRanks } from "../train/runs.ts";
 
@@ -36,7 +36,7 @@ for (const [what, flags, said] of wrong) {
   });
 }
 
-test("a wrong setting reads the same with the launcher as without", TIMEOUT, async () => {
+longTest("a wrong setting reads the same with the launcher as without", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--stepz", "3", "--seed", "x");
   const alone = await startAlone(flags).ended;
@@ -107,7 +107,7 @@ for (const fault of ["config", "nonfinite"]) {
   });
 }
 
-test("a rank that is started twice is refused, and the run goes on", TIMEOUT, async () => {
+longTest("a rank that is started twice is refused, and the run goes on", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const ranks = startRanks(2, () => [...flagsIn(folder, "--steps", "3"), "fault=0:1:sleep=2"], {
     env: { FULLYSHARD_RUN_ID: folder.path },

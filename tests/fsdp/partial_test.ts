@@ -8,7 +8,7 @@ import { initializeParameters, zeros } from "../../doors/nn.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { Stack } from "./modules.ts";
 import { keepParts, refusals } from "./partial_ranks.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 
 const WIDTH = 64;
 
@@ -70,7 +70,7 @@ describe("reshardAfterForward: n", () => {
     assert.equal(quarter, 2 * unit + 7 * unit / 4, "the root, the last block, and a quarter of each other one");
   });
 
-  it("gives the same bits as keeping all", { timeout: 60_000 }, async () => {
+  longTest("gives the same bits as keeping all", { timeout: 60_000 }, async () => {
     const cases = casesOf(4, { tied: true, steps: 3 });
     const chosen = ["keep", "reshard to 2"].flatMap((word) => cases.filter(({ name }) => name.includes(word)));
     assert.equal(chosen.length, 2);

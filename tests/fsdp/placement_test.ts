@@ -1,7 +1,7 @@
 /** Parameters that are cut along a dim, and those that are gathered in a form of their own. @module */
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { extend, extendUnevenly, type PlacementCase, type PlacementReport, refuse, train } from "./placement_ranks.ts";
 
@@ -43,7 +43,7 @@ describe("shardPlacement", () => {
     assert.deepEqual(reports[0]?.padding, [0, 3, 10]);
   });
 
-  it("computes in bfloat16, and reshards to fewer ranks, as the flat cut does", async () => {
+  longTest("computes in bfloat16, and reshards to fewer ranks, as the flat cut does", async () => {
     for (const shared of [{ bfloat16: true }, { reshardAfterForward: 2 }, { reshardAfterForward: true }] as const) {
       const [flat, placed] = [await run(4, shared), await run(4, { ...shared, up: 1, others: 0 })];
       assert.deepEqual(placed[0]?.weights, flat[0]?.weights);

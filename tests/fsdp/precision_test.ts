@@ -10,7 +10,7 @@ import { distancesOf, nameOf, NARROW, STEPS, trainOurs } from "../../scripts/par
 import type { ParityCase } from "../../scripts/parity/traces.ts";
 import { trainAlike } from "../support/parity.ts";
 import type { TrainingCase } from "../../scripts/parity/training.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
 import { input, Stack } from "./modules.ts";
 import { openRank } from "./run.ts";
@@ -27,7 +27,7 @@ function caseOf(ranks: number, part: Partial<TrainingCase>): ParityCase {
 }
 
 describe("fullyShard() with mixed precision", () => {
-  it("leads from float32 no further than PyTorch's does on the same weights and data", async () => {
+  longTest("leads from float32 no further than PyTorch's does on the same weights and data", async () => {
     assert.equal(STEPS, PYTORCH.steps);
     const ours = [distancesOf(await trainOurs(1, "wasm")), distancesOf(await trainOurs(2, "wasm"))];
     assert.deepEqual(Object.keys(ours[0] ?? {}), Object.keys(PYTORCH.distances));

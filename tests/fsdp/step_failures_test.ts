@@ -24,8 +24,8 @@ for (const [number, sharding] of SHARDINGS.entries()) {
     ? ["collective"]
     : [];
   describe(`a step of fullyShard(), ${sharding}`, () => {
-    // Each place under every second sharding, by turns.
-    for (const place of [...usualFirst(PLACES, (nth) => (nth + number) % 2 === 0), ...traps]) {
+    // Each place under every third sharding, by turns.
+    for (const place of [...usualFirst(PLACES, (nth) => (nth + number) % 3 === 0), ...traps]) {
       const size = sizeOf(sharding, place);
       it(`that fails in its ${place} leaves nothing behind, on ${size} ranks`, async () => {
         for (const { failures, faults } of valuesOf(await world(size, failSteps, { data: [sharding, place] }))) {

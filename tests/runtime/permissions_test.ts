@@ -15,6 +15,7 @@ import { fileURLToPath } from "node:url";
 import { permissionRemedy } from "../../src/runtime/permissions.ts";
 import { executablePath, runtime } from "../../src/runtime/processes.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
+import { longTest } from "../support/share.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const skip = runtime().name !== "deno" && "only Deno has permissions";
@@ -92,7 +93,7 @@ describe("Deno's permissions", { skip }, () => {
     for (const flag of given) assert.equal(runExample(given.filter((other) => other !== flag)).status, 1, flag);
   });
 
-  it("are named where one is lacking", () => {
+  longTest("are named where one is lacking", () => {
     const refused = (...permissions: string[]): string => runExample(permissions).stderr;
     const kernels = `${root}wasm/pkg/relaxed.wasm`;
     assert.ok(
@@ -110,7 +111,7 @@ describe("Deno's permissions", { skip }, () => {
     );
   });
 
-  it("name --allow-ffi where several ranks may not call the C library, and suffice with it", async () => {
+  longTest("name --allow-ffi where several ranks may not call the C library, and suffice with it", async () => {
     for (const { code, stderr } of await runTwoRanks(readmePermissions())) {
       assert.equal(code, 1);
       assert.match(stderr, /Cannot open libc\. Deno may not call native code: add --allow-ffi/);

@@ -1,13 +1,13 @@
 /** Runs that save while they train, as a user starts them. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run } from "./runs.ts";
 
 const TIMEOUT = { timeout: 60_000 };
 
-test("--async-save changes no byte of checkpoints, model and losses, nor of a resume", TIMEOUT, async () => {
+longTest("--async-save changes no byte of checkpoints, model and losses, nor of a resume", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "8", "--save-every", "2", "--keep-last", "2");
   const [blocking, aside] = [folder.file("out"), folder.file("aside")];

@@ -9,7 +9,7 @@ import { TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { estimateStep } from "../../src/train/estimate.ts";
 import { measureMemory, type MemoryReport } from "../fsdp/memory_scenario.ts";
 import { zooModels } from "../../scripts/zoo/families.ts";
-import { sharedTest as test, shareOf } from "../support/share.ts";
+import { longTest, sharedTest as test, shareOf } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { flagsIn, losses, run } from "./runs.ts";
@@ -213,20 +213,24 @@ test(
   },
 );
 
-test("a run with --cp-size trains and evaluates packed documents as one without", { timeout: 240_000 }, async () => {
-  using folder = temporaryDirectory();
-  const heldOut = ["--eval-data", folder.write("held.txt", "what is held out ".repeat(30)), "--eval-every", "3"];
-  const few = (out: string, ...more: readonly string[]): readonly string[] =>
-    flagsIn(folder, "--steps", "6", "--packing", "bfd-split", ...heldOut, "--out", folder.file(out), ...more);
-  for (const [out, ranks, more] of [["plain", 1, []], ["shared", 2, ["--cp-size", "2"]]] as const) {
-    const ended = await run(few(out, ...more), { ranks });
-    assert.equal(ended.code, 0, ended.stderr);
-    if (ranks === 2) assert.match(ended.stderr, /FSDP over 2 ranks \(shard 1 × context 2, shm\)/);
-  }
-  const [plain, shared] = [losses(folder, "plain"), losses(folder, "shared")];
-  assert.equal(plain.size, 6);
-  for (const [step, loss] of plain) {
-    const found = shared.get(step) ?? NaN;
-    assert.ok(Math.abs(found - loss) < 1e-5 * loss, `step ${step}: ${found}, without ${loss}`);
-  }
-});
+longTest(
+  "a run with --cp-size trains and evaluates packed documents as one without",
+  { timeout: 240_000 },
+  async () => {
+    using folder = temporaryDirectory();
+    const heldOut = ["--eval-data", folder.write("held.txt", "what is held out ".repeat(30)), "--eval-every", "3"];
+    const few = (out: string, ...more: readonly string[]): readonly string[] =>
+      flagsIn(folder, "--steps", "6", "--packing", "bfd-split", ...heldOut, "--out", folder.file(out), ...more);
+    for (const [out, ranks, more] of [["plain", 1, []], ["shared", 2, ["--cp-size", "2"]]] as const) {
+      const ended = await run(few(out, ...more), { ranks });
+      assert.equal(ended.code, 0, ended.stderr);
+      if (ranks === 2) assert.match(ended.stderr, /FSDP over 2 ranks \(shard 1 × context 2, shm\)/);
+    }
+    const [plain, shared] = [losses(folder, "plain"), losses(folder, "shared")];
+    assert.equal(plain.size, 6);
+    for (const [step, loss] of plain) {
+      const found = shared.get(step) ?? NaN;
+      assert.ok(Math.abs(found - loss) < 1e-5 * loss, `step ${step}: ${found}, without ${loss}`);
+    }
+  },
+);

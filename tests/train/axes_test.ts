@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
 import { Run } from "../../src/train/run.ts";
 import { openCommDevice } from "../support/comm_device.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { type AxesOrders, type AxesReport, computeAll, shardOver, trainOnText } from "./axes_ranks.ts";
@@ -16,21 +16,24 @@ async function trained(size: number, orders: Omit<AxesOrders, "text">): Promise<
   return valuesOf<AxesReport>(await world(size, trainOnText, { data }));
 }
 
-test("Run.data leaves out tensor axes: their ranks read the same rows, and training has the bits of a run without", async () => {
-  const alone = await trained(2, { axes: { shard: 2 }, shard: "shard" });
-  assert.notDeepEqual(alone[0]?.tokens, alone[1]?.tokens);
-  for (const axes of [{ shard: 2, tensor: 2 }, { tp: 2, dp_shard: 2 }]) {
-    const isOuter = Object.keys(axes)[0] === "tp";
-    const all = await trained(4, { axes, shard: isOuter ? "dp_shard" : "shard" });
-    for (const [rank, { data, ...found }] of all.entries()) {
-      const place = isOuter ? rank % 2 : Math.floor(rank / 2);
-      assert.deepEqual(data, isOuter ? [rank - rank % 2, rank - rank % 2 + 1] : [rank % 2, rank % 2 + 2]);
-      assert.deepEqual(found.samples, { rank: place, size: 2 });
-      const { data: _, ...expected } = alone[place] ?? assert.fail();
-      assert.deepEqual(found, expected, `rank ${rank}`);
+longTest(
+  "Run.data leaves out tensor axes: their ranks read the same rows, and training has the bits of a run without",
+  async () => {
+    const alone = await trained(2, { axes: { shard: 2 }, shard: "shard" });
+    assert.notDeepEqual(alone[0]?.tokens, alone[1]?.tokens);
+    for (const axes of [{ shard: 2, tensor: 2 }, { tp: 2, dp_shard: 2 }]) {
+      const isOuter = Object.keys(axes)[0] === "tp";
+      const all = await trained(4, { axes, shard: isOuter ? "dp_shard" : "shard" });
+      for (const [rank, { data, ...found }] of all.entries()) {
+        const place = isOuter ? rank % 2 : Math.floor(rank / 2);
+        assert.deepEqual(data, isOuter ? [rank - rank % 2, rank - rank % 2 + 1] : [rank % 2, rank % 2 + 2]);
+        assert.deepEqual(found.samples, { rank: place, size: 2 });
+        const { data: _, ...expected } = alone[place] ?? assert.fail();
+        assert.deepEqual(found, expected, `rank ${rank}`);
+      }
     }
-  }
-});
+  },
+);
 
 test("Run.data of tensor axes alone is this rank, beside an axis of one rank to shard over", async () => {
   const [alone] = await trained(1, { axes: { shard: 1 }, shard: "shard" });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, losses, metricLines, run } from "./runs.ts";
 
@@ -65,7 +65,7 @@ test(
   },
 );
 
-test(
+longTest(
   "samples packed by bfd share rows, with the same bits sharded and replicated, and the same loss",
   TIMEOUT,
   async () => {
@@ -94,7 +94,7 @@ test(
   },
 );
 
-test("a run on chats takes JSON arrays and gzip, and held-out chats", TIMEOUT, async () => {
+longTest("a run on chats takes JSON arrays and gzip, and held-out chats", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const array = folder.write("chats.json", JSON.stringify(ROWS, null, 2));
   const zipped = folder.write("chats.jsonl.gz", gzipSync(JSON_LINES));

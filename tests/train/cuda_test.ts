@@ -9,7 +9,7 @@ const skip = lackingForTwin();
 const TIMEOUT = { skip, timeout: 300_000 };
 const SMALL = ["tokens=bytes", "vocab=257", "--steps", "4"];
 
-test(
+longTest(
   "'fullyshard run' trains on cards, stops, resumes and writes a model, as it does on the CPU",
   TIMEOUT,
   async () => {

@@ -17,7 +17,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 import { errorsOf, valuesOf, world } from "../support/world.ts";
 import { type EvaluateOrders, type EvaluateReport, evaluateTwice } from "./evaluate_ranks.ts";
 import { microBatch, SIZES } from "./loop_ranks.ts";
-import { sharedTest as it } from "../support/share.ts";
+import { longTest, sharedTest as it } from "../support/share.ts";
 
 const CPU = { cpuMath: "wasm", memoryBytes: 2 ** 26 } as const;
 
@@ -122,7 +122,7 @@ describe("evaluate()", () => {
     assert.equal((await evaluate(run, model, [{ microBatches: [{ inputIds, labels, seq, batch }] }])).accuracy, 1);
   });
 
-  it("reads all of a text once, whatever the number of ranks", async () => {
+  longTest("reads all of a text once, whatever the number of ranks", async () => {
     using folder = temporaryDirectory();
     const file = folder.write("a.txt", "Each byte is a token, and the last ones count. ".repeat(11));
     const { length } = await packInMemory(openText([file]), BYTE_TOKENIZER);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { onlyInAll, sharedTest as test } from "../support/share.ts";
+import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, run } from "./runs.ts";
 
@@ -40,31 +40,35 @@ function heldOut(folder: TemporaryDirectory): readonly [like: string, unlike: st
   ];
 }
 
-test("a run evaluates several sets, to the same bits on 1, 2, 3 and 4 ranks, in bfloat16 too", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  const [like, unlike] = heldOut(folder);
-  const flags = ["--eval-data", like, "--eval-data", `other=${unlike}`, "--eval-every", "2", "--steps", "4"];
-  const all = flagsIn(folder, ...flags, "--global-batch", "12", "--save-every", "0");
-  for (const precision of ["float32", ...onlyInAll(["bfloat16"])]) {
-    const figures: string[] = [];
-    for (const ranks of precision === "float32" ? [1, 3, ...onlyInAll([2, 4])] : [1, 2]) {
-      const out = `${precision}-${ranks}`;
-      // Weights that never change, so that all depends on the evaluation alone.
-      const more = ["--out", folder.file(out), "--precision", precision, "--learning-rate", "0"];
-      const { stdout } = succeeds(await run([...all, ...more], { ranks }));
-      assert.match(stdout, /step 2\/4 {2}loss \S+ {2}eval loss \S+ {2}eval other loss \S+ {2}lr/);
-      figures.push(JSON.stringify([...evaluations(folder, out)]));
+longTest(
+  "a run evaluates several sets, to the same bits on 1, 2, 3 and 4 ranks, in bfloat16 too",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const [like, unlike] = heldOut(folder);
+    const flags = ["--eval-data", like, "--eval-data", `other=${unlike}`, "--eval-every", "2", "--steps", "4"];
+    const all = flagsIn(folder, ...flags, "--global-batch", "12", "--save-every", "0");
+    for (const precision of ["float32", ...onlyInAll(["bfloat16"])]) {
+      const figures: string[] = [];
+      for (const ranks of precision === "float32" ? [1, 3, ...onlyInAll([2, 4])] : [1, 2]) {
+        const out = `${precision}-${ranks}`;
+        // Weights that never change, so that all depends on the evaluation alone.
+        const more = ["--out", folder.file(out), "--precision", precision, "--learning-rate", "0"];
+        const { stdout } = succeeds(await run([...all, ...more], { ranks }));
+        assert.match(stdout, /step 2\/4 {2}loss \S+ {2}eval loss \S+ {2}eval other loss \S+ {2}lr/);
+        figures.push(JSON.stringify([...evaluations(folder, out)]));
+      }
+      assert.equal(new Set(figures).size, 1, figures.join("\n"));
+      const [[, first = {}] = assert.fail()] = evaluations(folder, `${precision}-1`);
+      assert.deepEqual(Object.keys(first), [
+        ...["eval_loss", "eval_perplexity", "eval_mean_token_accuracy"],
+        ...["eval_other_loss", "eval_other_perplexity", "eval_other_mean_token_accuracy"],
+      ]);
     }
-    assert.equal(new Set(figures).size, 1, figures.join("\n"));
-    const [[, first = {}] = assert.fail()] = evaluations(folder, `${precision}-1`);
-    assert.deepEqual(Object.keys(first), [
-      ...["eval_loss", "eval_perplexity", "eval_mean_token_accuracy"],
-      ...["eval_other_loss", "eval_other_perplexity", "eval_other_mean_token_accuracy"],
-    ]);
-  }
-});
+  },
+);
 
-test("the model of the best evaluation is kept, loaded at the end, and known after a resume", TIMEOUT, async () => {
+longTest("the model of the best evaluation is kept, loaded at the end, and known after a resume", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const [like, unlike] = heldOut(folder);
   const sets = [
@@ -141,7 +145,7 @@ test("a run ends early, with a model, when evaluations are no better", TIMEOUT, 
   assert.deepEqual(checkpoints(folder, "out"), [`checkpoint-${step}`]);
 });
 
-test("a run evaluates after each epoch, chats beside text and text beside chats", TIMEOUT, async () => {
+longTest("a run evaluates after each epoch, chats beside text and text beside chats", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const rows = Array.from({ length: 8 }, (_, i) => ({
     messages: [{ role: "user", content: `${i}?` }, { role: "assistant", content: `It is ${"a".repeat(i)}.` }],

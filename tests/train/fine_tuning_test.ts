@@ -44,7 +44,7 @@ const worlds: readonly (readonly [size: number, mode: FineTuningOrders["mode"]])
   ...onlyInAll<readonly [number, FineTuningOrders["mode"]]>([[4, "fsdp"], [4, "ddp"]]),
 ];
 
-for (const packing of ["bfd", ...onlyInAll(["wrapped", "none"] as const)] as const) {
+for (const packing of onlyInAll(["bfd", "wrapped", "none"] as const)) {
   sharedTest(
     `noise and averages of rows packed by '${packing}' have the same bits on any number of ranks`,
     TIMEOUT,

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import process from "node:process";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, metricLines, run, startAlone, startRun } from "./runs.ts";
 
@@ -37,7 +37,7 @@ for (const launcher of [true, false]) {
   );
 }
 
-test("a run that was killed leaves no lock: it goes on at once", TIMEOUT, async () => {
+longTest("a run that was killed leaves no lock: it goes on at once", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "8", "--save-every", "2");
   const first = startAlone([...flags, "fault=0:5:sleep=60"]);
@@ -87,7 +87,7 @@ test(
   },
 );
 
-test("--set-aside keeps what other runs left, and goes on where it is told to", TIMEOUT, async () => {
+longTest("--set-aside keeps what other runs left, and goes on where it is told to", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "2", "--save-every", "1", "--set-aside");
   const first = await run(flags, { ranks: 1 });
@@ -126,7 +126,7 @@ test("--set-aside keeps what other runs left, and goes on where it is told to", 
   assert.ok(!existsSync(folder.file("out-3")));
 });
 
-test("flags that npm took are refused on every rank before anything is written", TIMEOUT, async () => {
+longTest("flags that npm took are refused on every rank before anything is written", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const npm = { npm_lifecycle_event: "train", npm_command: "run", npm_config_user_agent: "npm/11.0.0 node/v24" };
   const usual = { npm_config_cache: "/home/a/.npm", npm_config_yes: "" };

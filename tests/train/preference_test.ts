@@ -5,7 +5,7 @@ import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { Logger, resolveConfig, runTraining, TRAIN_SECTIONS } from "../../doors/config.ts";
-import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
+import { longTest, onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, metricLines, run } from "./runs.ts";
 
@@ -124,7 +124,7 @@ const UNEQUAL = lines(Array.from({ length: 12 }, (_, i) => ({
   rejected: ` ${"b".repeat(1 + i * 3)}`,
 })));
 
-test(
+longTest(
   "a run on preferences gives the same bits sharded, replicated, on one rank, and resumed on another number",
   TIMEOUT,
   async () => {
@@ -176,23 +176,27 @@ test(
   },
 );
 
-test("the reference of a new adapter is the model without it, in each step or measured before", TIMEOUT, async () => {
-  const lora = ["--lora-r", "4", "--lora-alpha", "16", "--steps", "4", "--eval-data", held, "--eval-every", "2"];
-  succeeds(await run(flagsIn("lora", ...lora)));
-  const whole = metricLines(folder, "lora").map(essence);
-  const first = parsed(metricLines(folder, "lora")[0] ?? "");
-  assert.equal(first["loss"], Math.LN2);
-  assert.equal(first["rewards/margins"], 0);
-  assert.ok((parsed(metricLines(folder, "lora")[3] ?? "")["rewards/margins"] ?? NaN) > 0.1);
-  await trains(flagsIn("before", ...lora, "--precompute-ref-log-probs", "--micro-batches", "2"));
-  assert.deepEqual(metricLines(folder, "before").map(essence), whole);
-  await trains(flagsIn("lora-alone", ...lora, "--activation-checkpointing", "full", "--micro-batches", "2"));
-  assert.deepEqual(metricLines(folder, "lora-alone").map(essence), whole);
-  for (const strategy of onlyInAll(["ddp"])) {
-    succeeds(await run(flagsIn("replicated", ...lora, "--strategy", strategy)));
-    assert.deepEqual(metricLines(folder, "replicated").map(essence), whole);
-  }
-});
+longTest(
+  "the reference of a new adapter is the model without it, in each step or measured before",
+  TIMEOUT,
+  async () => {
+    const lora = ["--lora-r", "4", "--lora-alpha", "16", "--steps", "4", "--eval-data", held, "--eval-every", "2"];
+    succeeds(await run(flagsIn("lora", ...lora)));
+    const whole = metricLines(folder, "lora").map(essence);
+    const first = parsed(metricLines(folder, "lora")[0] ?? "");
+    assert.equal(first["loss"], Math.LN2);
+    assert.equal(first["rewards/margins"], 0);
+    assert.ok((parsed(metricLines(folder, "lora")[3] ?? "")["rewards/margins"] ?? NaN) > 0.1);
+    await trains(flagsIn("before", ...lora, "--precompute-ref-log-probs", "--micro-batches", "2"));
+    assert.deepEqual(metricLines(folder, "before").map(essence), whole);
+    await trains(flagsIn("lora-alone", ...lora, "--activation-checkpointing", "full", "--micro-batches", "2"));
+    assert.deepEqual(metricLines(folder, "lora-alone").map(essence), whole);
+    for (const strategy of onlyInAll(["ddp"])) {
+      succeeds(await run(flagsIn("replicated", ...lora, "--strategy", strategy)));
+      assert.deepEqual(metricLines(folder, "replicated").map(essence), whole);
+    }
+  },
+);
 
 test(
   "a run on preferences refuses by name what it is not combined with, and rows that are none by line",

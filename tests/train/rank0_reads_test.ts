@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { copyFileSync, mkdirSync, statSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startRanks } from "./runs.ts";
 
@@ -39,7 +39,7 @@ test(
   },
 );
 
-test("--broadcast-from-rank0 fine-tunes and resumes as ranks do that read for themselves", TIMEOUT, async () => {
+longTest("--broadcast-from-rank0 fine-tunes and resumes as ranks do that read for themselves", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "4", "--save-every", "2", "--model");
   const made = await run(flagsIn(folder, "--steps", "1", "--out", folder.file("base")));

@@ -4,6 +4,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { runCli } from "../launch/launcher.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { longTest } from "../support/share.ts";
 
 /** Trains for six steps; the exit code, what was printed, and the steps of the metrics. */
 async function train(
@@ -39,7 +40,7 @@ test("a weight that one rank changed by itself ends the run at the next comparis
   assert.match(mesh.stderr, /Copies of '\S+' differ after step 4: .* found some on rank 1 and others on rank 3\./);
 });
 
-test("ranks that hold equal copies train on, and a run without copies says so", async () => {
+longTest("ranks that hold equal copies train on, and a run without copies says so", async () => {
   const equal = await train("tiny.ts", 4, "--fsdp-size", "2", "--tp-size", "2", "--check-replicas", "1");
   assert.equal(equal.code, 0, equal.stderr);
   assert.doesNotMatch(equal.stderr, /compares nothing/);

@@ -4,7 +4,7 @@ import { appendFileSync, existsSync, readdirSync, readFileSync, rmSync } from "n
 import process from "node:process";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
-import { onlyInAll, sharedTest as test } from "../support/share.ts";
+import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, losses, metricLines, run, startRun } from "./runs.ts";
 
@@ -98,13 +98,15 @@ async function resumeInFloat16(): Promise<void> {
 }
 
 for (
-  const [what, check] of [
+  const [what, check] of onlyInAll(
     [
-      "with dropout goes on with the numbers of the uninterrupted one, sharded, replicated, on one rank",
-      resumeWithDropout,
-    ],
-    ["in float16 goes on with its loss scale, bit for bit, sharded and replicated", resumeInFloat16],
-  ] as const
+      [
+        "with dropout goes on with the numbers of the uninterrupted one, sharded, replicated, on one rank",
+        resumeWithDropout,
+      ],
+      ["in float16 goes on with its loss scale, bit for bit, sharded and replicated", resumeInFloat16],
+    ] as const,
+  )
 ) test(`a run ${what}`, TIMEOUT, check);
 
 test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async () => {
@@ -165,7 +167,7 @@ test("Ctrl-C saves a run that saves nothing else, and says how to go on", TIMEOU
   assert.equal(metricLines(folder).length, step + 2);
 });
 
-test("a run does not resume with another seed, sequence length or text", TIMEOUT, async () => {
+longTest("a run does not resume with another seed, sequence length or text", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   succeeds(await run(flagsIn(folder, "--steps", "2", "--save-every", "2")));
   const other = folder.write("other.txt", "a text of its own. ".repeat(200));
@@ -202,7 +204,7 @@ test("a run that resumes with other settings says which", TIMEOUT, async () => {
   assert.equal(metricLines(folder).length, 4);
 });
 
-test("a run does not begin anew in a folder that has checkpoints", TIMEOUT, async () => {
+longTest("a run does not begin anew in a folder that has checkpoints", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   succeeds(await run(flagsIn(folder, "--steps", "2", "--save-every", "1")));
   const lines = metricLines(folder);
@@ -212,7 +214,7 @@ test("a run does not begin anew in a folder that has checkpoints", TIMEOUT, asyn
   assert.deepEqual(metricLines(folder), lines);
 });
 
-test(
+longTest(
   "a run does not resume from an older checkpoint beside newer ones, which would outlive its own",
   TIMEOUT,
   async () => {
@@ -237,7 +239,7 @@ test(
   },
 );
 
-test(
+longTest(
   "a run that resumes with another global batch counts whole steps on, and says what comes of it",
   TIMEOUT,
   async () => {

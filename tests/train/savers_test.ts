@@ -1,7 +1,7 @@
 /** Flags that save memory, through the launcher: the run that has none, to the bit. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, flagsIn, losses, run } from "./runs.ts";
 
@@ -10,7 +10,7 @@ function succeeds(ended: Ended): Ended {
   return ended;
 }
 
-test("a run with checkpointed activations and offloaded states is the run without, also over a resume", {
+longTest("a run with checkpointed activations and offloaded states is the run without, also over a resume", {
   timeout: 180_000,
 }, async () => {
   using folder = temporaryDirectory();

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, metricLines, run, startAlone } from "./runs.ts";
 
@@ -133,7 +133,7 @@ test("a script trains from a configuration file, and flags win", TIMEOUT, async 
   assert.equal(metricLines(folder).length, 3);
 });
 
-test("--sample-tokens 0 prints no sample, and --prompt says what a sample goes on from", TIMEOUT, async () => {
+longTest("--sample-tokens 0 prints no sample, and --prompt says what a sample goes on from", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const none = await startAlone(flagsIn(folder, "--steps", "1", "--sample-tokens", "0")).ended;
   assert.equal(none.code, 0, none.stderr);
@@ -143,7 +143,7 @@ test("--sample-tokens 0 prints no sample, and --prompt says what a sample goes o
   assert.match(own.stdout, /Sample:\na tensor/);
 });
 
-test("a script's own prompt is for its own data", TIMEOUT, async () => {
+longTest("a script's own prompt is for its own data", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const [, data = ""] = flagsIn(folder);
   const flags = flagsIn(folder, "--steps", "1", "--overwrite").slice(2);
@@ -154,7 +154,7 @@ test("a script's own prompt is for its own data", TIMEOUT, async () => {
   assert.match(given.stdout, /Sample:\nthe /);
 });
 
-test("--data of a folder skips what is no text or not one's own, and says how many", TIMEOUT, async () => {
+longTest("--data of a folder skips what is no text or not one's own, and says how many", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "1");
   folder.write("data/logo.png", Uint8Array.of(0x89, 0x50, 0x4e, 0x47));
@@ -169,7 +169,7 @@ test("--data of a folder skips what is no text or not one's own, and says how ma
   assert.match(stderr, /Tokenizing 1 file, 1\d\.\d KiB/);
 });
 
-test("text that is too short names its key, its files and its tokens", TIMEOUT, async () => {
+longTest("text that is too short names its key, its files and its tokens", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const short = folder.write("short.txt", "a few words");
   const empty = folder.write("empty.jsonl", '\n{"text":""}\n');
@@ -195,7 +195,7 @@ test("a prompt with half of a surrogate pair is refused before training", TIMEOU
   assert.match(stderr, /prompt: expected valid Unicode text, got half of a surrogate pair/);
 });
 
-test(
+longTest(
   "a run from scratch begins at 2e-3, fine-tuning at 2e-5, with a tenth of the steps to warm up",
   TIMEOUT,
   async () => {
@@ -224,14 +224,14 @@ test(
   },
 );
 
-test("a script goes on from nothing where the prompt is empty", TIMEOUT, async () => {
+longTest("a script goes on from nothing where the prompt is empty", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { code, stdout, stderr } = await startAlone(flagsIn(folder, "--steps", "1", "--prompt", "")).ended;
   assert.equal(code, 0, stderr);
   assert.match(stdout, /Sample:\n/);
 });
 
-test(
+longTest(
   "a sample has as many tokens as the model has positions, and a prompt that leaves none is refused at once",
   TIMEOUT,
   async () => {
@@ -264,18 +264,22 @@ test("a run evaluates held-out text as it goes and at its end, and learns nothin
   assert.deepEqual(losses(folder), losses(folder, "plain"));
 });
 
-test("an evaluation without text is refused, and one without a number of steps comes at the end", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  const refused = await startAlone(flagsIn(folder, "--eval-every", "2")).ended;
-  assert.equal(refused.code, 2);
-  assert.match(refused.stderr, /evalData: expected files for evalEvery to evaluate on, got nothing/);
-  const held = folder.write("held.txt", "the shard of loss number 7 is rank\n".repeat(9));
-  const { code, stderr } = await startAlone(flagsIn(folder, "--steps", "3", "--eval-data", held)).ended;
-  assert.equal(code, 0, stderr);
-  assert.deepEqual(metricLines(folder).map((line) => line.includes("eval_loss")), [false, false, true]);
-});
+longTest(
+  "an evaluation without text is refused, and one without a number of steps comes at the end",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const refused = await startAlone(flagsIn(folder, "--eval-every", "2")).ended;
+    assert.equal(refused.code, 2);
+    assert.match(refused.stderr, /evalData: expected files for evalEvery to evaluate on, got nothing/);
+    const held = folder.write("held.txt", "the shard of loss number 7 is rank\n".repeat(9));
+    const { code, stderr } = await startAlone(flagsIn(folder, "--steps", "3", "--eval-data", held)).ended;
+    assert.equal(code, 0, stderr);
+    assert.deepEqual(metricLines(folder).map((line) => line.includes("eval_loss")), [false, false, true]);
+  },
+);
 
-test("FULLYSHARD_LOG decides what is logged, and a wrong one is told", TIMEOUT, async () => {
+longTest("FULLYSHARD_LOG decides what is logged, and a wrong one is told", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const quiet = await startAlone(flagsIn(folder, "--steps", "1"), { env: { FULLYSHARD_LOG: "warn" } }).ended;
   assert.deepEqual([quiet.code, quiet.stderr], [0, ""]);
@@ -299,7 +303,7 @@ test("a model that was written is trained on from where it was", TIMEOUT, async 
   assert.equal(after, before);
 });
 
-test(
+longTest(
   "a model with more ids than its tokenizer is told of it before it trains, and shows a sample",
   TIMEOUT,
   async () => {

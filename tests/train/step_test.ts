@@ -8,7 +8,7 @@ import { OutOfMemoryError } from "../../doors/errors.ts";
 import { buildModel, initializeParameters } from "../../doors/nn.ts";
 import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { IGNORE_INDEX } from "../../src/nn/functional.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import type { Orders, Sample, Told } from "./step_rank.ts";
 
 async function runSteps(world: number, orders: Orders): Promise<Told[]> {
@@ -75,7 +75,7 @@ for (const world of [1, 2]) {
   });
 }
 
-test("trainStep() that fails before any update advises what can help then", async () => {
+longTest("trainStep() that fails before any update advises what can help then", async () => {
   const orders = { batches: [[[sample(1, 0)]]], steps: 1, poison: "model.layers.1.mlp.down_proj.weight" };
   const [nan] = await runSteps(1, orders);
   assert.match(
@@ -98,30 +98,33 @@ test("trainStep() leaves no memory in use that the first step did not", async ()
   }
 });
 
-test("trainStep() in float16 has the loss and the norm of float32, and skips steps until the loss scale fits", async () => {
-  const wide = await runSteps(2, { batches: uneven, steps: 3 });
-  const narrow = await runSteps(2, { batches: uneven, steps: 3, initScale: 65536 });
-  for (const [rank, { losses, gradNorms, error }] of narrow.entries()) {
-    assert.equal(error, "");
-    for (const [i, loss] of (wide[rank]?.losses ?? []).entries()) {
-      const [own, ownNorm, norm] = [losses[i] ?? NaN, gradNorms[i] ?? NaN, wide[rank]?.gradNorms[i] ?? NaN];
-      assert.ok(
-        own !== loss && Math.abs(own - loss) <= 2e-3 * loss,
-        `loss of step ${i + 1}: ${own} is not near ${loss}`,
-      );
-      assert.ok(Math.abs(ownNorm - norm) <= 1e-2 * norm, `norm of step ${i + 1}: ${ownNorm} is not near ${norm}`);
+longTest(
+  "trainStep() in float16 has the loss and the norm of float32, and skips steps until the loss scale fits",
+  async () => {
+    const wide = await runSteps(2, { batches: uneven, steps: 3 });
+    const narrow = await runSteps(2, { batches: uneven, steps: 3, initScale: 65536 });
+    for (const [rank, { losses, gradNorms, error }] of narrow.entries()) {
+      assert.equal(error, "");
+      for (const [i, loss] of (wide[rank]?.losses ?? []).entries()) {
+        const [own, ownNorm, norm] = [losses[i] ?? NaN, gradNorms[i] ?? NaN, wide[rank]?.gradNorms[i] ?? NaN];
+        assert.ok(
+          own !== loss && Math.abs(own - loss) <= 2e-3 * loss,
+          `loss of step ${i + 1}: ${own} is not near ${loss}`,
+        );
+        assert.ok(Math.abs(ownNorm - norm) <= 1e-2 * norm, `norm of step ${i + 1}: ${ownNorm} is not near ${norm}`);
+      }
     }
-  }
-  const late = await runSteps(2, { batches: uneven, steps: 8, initScale: 2 ** 19 });
-  for (const { losses, gradNorms, error } of late) {
-    assert.equal(error, "");
-    const first = gradNorms.findIndex(Number.isFinite);
-    assert.ok(first > 0 && first < 7, `norms ${gradNorms}`);
-    assert.ok(losses.slice(0, first).every((loss) => loss === losses[0]), "a step that overflowed changes nothing");
-    assert.equal(gradNorms[first], narrow[0]?.gradNorms[0]);
-    assert.notEqual(losses[first + 1], losses[0]);
-  }
-});
+    const late = await runSteps(2, { batches: uneven, steps: 8, initScale: 2 ** 19 });
+    for (const { losses, gradNorms, error } of late) {
+      assert.equal(error, "");
+      const first = gradNorms.findIndex(Number.isFinite);
+      assert.ok(first > 0 && first < 7, `norms ${gradNorms}`);
+      assert.ok(losses.slice(0, first).every((loss) => loss === losses[0]), "a step that overflowed changes nothing");
+      assert.equal(gradNorms[first], narrow[0]?.gradNorms[0]);
+      assert.notEqual(losses[first + 1], losses[0]);
+    }
+  },
+);
 
 const SMALL = {
   ...{ model_type: "llama", vocab_size: 32, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 1 },

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { openModel, type TextData, textData, type TextDataOptions } from "../../mod.ts";
 import { openProcessGroup } from "../../doors/comm.ts";
 import { openDevice } from "../../doors/device.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { run } from "./runs.ts";
@@ -104,25 +104,29 @@ ownTest("textData() refuses hosts with other text or another tokenizer on all ra
   }
 });
 
-test("a start whose text is known reads blocks of it on one rank, and none on the others", TIMEOUT, async (context) => {
-  if (process.platform !== "linux") return context.skip("needs /proc/self/io");
-  using folder = temporaryDirectory();
-  const line = JSON.stringify({ text: "x".repeat(1000) });
-  const numBytes = 24 * 2 ** 20;
-  const text = folder.write("text.jsonl", `${line}\n`.repeat(Math.floor(numBytes / (line.length + 1))));
-  // A text that was changed a moment ago is not kept: its time may be as coarse as two seconds.
-  await new Promise((resolve) => setTimeout(resolve, 3000));
-  const start = async (): Promise<Record<"rank" | "read" | "numSamples", number>[]> => {
-    const { code, stdout, stderr } = await run([text, folder.file("cache")], { script, allowAll: true });
-    assert.equal(code, 0, stderr);
-    const found = [...stdout.matchAll(/\{.*\}/g)].map(([json]): Record<"rank" | "read" | "numSamples", number> =>
-      JSON.parse(json)
-    );
-    return found.sort((a, b) => a.rank - b.rank);
-  };
-  const [first, second] = [await start(), await start()];
-  assert.deepEqual(first.map(({ numSamples }) => numSamples), second.map(({ numSamples }) => numSamples));
-  assert.ok((first[0]?.read ?? 0) > numBytes, `rank 0 read ${first[0]?.read} bytes at first`);
-  const few = [first[1]?.read, second[0]?.read, second[1]?.read];
-  for (const read of few) assert.ok(read !== undefined && read < 2 ** 21, `read ${few} bytes`);
-});
+longTest(
+  "a start whose text is known reads blocks of it on one rank, and none on the others",
+  TIMEOUT,
+  async (context) => {
+    if (process.platform !== "linux") return context.skip("needs /proc/self/io");
+    using folder = temporaryDirectory();
+    const line = JSON.stringify({ text: "x".repeat(1000) });
+    const numBytes = 24 * 2 ** 20;
+    const text = folder.write("text.jsonl", `${line}\n`.repeat(Math.floor(numBytes / (line.length + 1))));
+    // A text that was changed a moment ago is not kept: its time may be as coarse as two seconds.
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    const start = async (): Promise<Record<"rank" | "read" | "numSamples", number>[]> => {
+      const { code, stdout, stderr } = await run([text, folder.file("cache")], { script, allowAll: true });
+      assert.equal(code, 0, stderr);
+      const found = [...stdout.matchAll(/\{.*\}/g)].map(([json]): Record<"rank" | "read" | "numSamples", number> =>
+        JSON.parse(json)
+      );
+      return found.sort((a, b) => a.rank - b.rank);
+    };
+    const [first, second] = [await start(), await start()];
+    assert.deepEqual(first.map(({ numSamples }) => numSamples), second.map(({ numSamples }) => numSamples));
+    assert.ok((first[0]?.read ?? 0) > numBytes, `rank 0 read ${first[0]?.read} bytes at first`);
+    const few = [first[1]?.read, second[0]?.read, second[1]?.read];
+    for (const read of few) assert.ok(read !== undefined && read < 2 ** 21, `read ${few} bytes`);
+  },
+);

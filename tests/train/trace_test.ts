@@ -5,7 +5,7 @@ import * as fs from "node:fs";
 import { fileURLToPath } from "node:url";
 import * as z from "zod";
 import { RUNTIME } from "../support/rank_process.ts";
-import { sharedTest as test } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, run } from "./runs.ts";
 
@@ -181,7 +181,7 @@ test("fullyshard trace tells whole bytes of a call in every step, and of one in 
   assert.match(stdout, /\n {2}often .* ms {9}1 byte\n/);
 });
 
-test("the traces of ranks whose clocks differ are put on one", TIMEOUT, async () => {
+longTest("the traces of ranks whose clocks differ are put on one", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   await traceRun(folder);
   const meetings = (): (readonly [begin: number, end: number])[][] => {
@@ -238,7 +238,7 @@ test("a rank that fails closes its trace, and the launcher makes a file of it al
   requireNested(eventsIn(file));
 });
 
-test("traces that do not belong together, or are none, are refused by name", TIMEOUT, async () => {
+longTest("traces that do not belong together, or are none, are refused by name", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   await traceRun(folder);
   const place = folder.file("trace");
@@ -264,7 +264,7 @@ test("traces that do not belong together, or are none, are refused by name", TIM
   refused(/Cannot find a trace in '.*trace': no rank has traced into it; ranks do that call 'launch'/);
 });
 
-test(
+longTest(
   "a trace that cannot be begun is refused before ranks start, and one of a full disk ends alone",
   TIMEOUT,
   async (context) => {
@@ -317,7 +317,7 @@ test(
   },
 );
 
-test("a run of fewer ranks takes the place of one of more", TIMEOUT, async () => {
+longTest("a run of fewer ranks takes the place of one of more", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   await traceRun(folder);
   const { code, stderr } = await run(flagsIn(folder, "--steps", "2", "--overwrite", "--trace", folder.file("trace")), {
@@ -328,7 +328,7 @@ test("a run of fewer ranks takes the place of one of more", TIMEOUT, async () =>
   assert.equal(fullyshard("trace", folder.file("trace")).status, 0);
 });
 
-test("fullyshard trace tells what a flight record says", TIMEOUT, async () => {
+longTest("fullyshard trace tells what a flight record says", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   fs.mkdirSync(folder.file("flight"));
   const env = { FULLYSHARD_FLIGHT_DIRECTORY: folder.file("flight") };

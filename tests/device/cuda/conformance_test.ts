@@ -18,7 +18,7 @@ const device = twin === undefined
   : await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 28 });
 // The double computes the same whichever runtime calls it, and each call is packed by the same code. The gate takes some of a kernel's
 // cases, as the double is slow.
-const [EVERY = 3] = onlyInAll([1]);
+const [EVERY = 8] = onlyInAll([1]);
 conformDevice("twin of CUDA", device, `it needs ${lacking}`, {}, shareOf(Object.keys(CASES)), EVERY);
 
 test("no kernel of the suite raced", { skip: lacking }, () => {

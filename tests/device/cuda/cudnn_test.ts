@@ -27,7 +27,7 @@ import { Bed } from "../../conformance/kernels/bed.ts";
 import type { AnyCase } from "../../conformance/kernels/case.ts";
 import { buildCudaTwin, lackingForTwin, openCudnnTwin, twinLog, twinReports } from "../../native/cuda/build.ts";
 import { disposeLeaf, leaf } from "../../support/gradcheck.ts";
-import { sharedTest } from "../../support/share.ts";
+import { longTest, sharedTest } from "../../support/share.ts";
 import { type Steps, train } from "./llama.ts";
 
 const skip = lackingForTwin();
@@ -176,7 +176,7 @@ async function trainInBfloat16(device: Device): Promise<Steps> {
   });
 }
 
-test("a small Llama trains in bfloat16 with cuDNN as with our own kernels and on the CPU", { skip }, async () => {
+longTest("a small Llama trains in bfloat16 with cuDNN as with our own kernels and on the CPU", { skip }, async () => {
   assert.ok(twin !== undefined);
   const cpu = await openDevice("cpu", { memoryBytes: 2 ** 26 });
   const onCpu = await trainInBfloat16(cpu);

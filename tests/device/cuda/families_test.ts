@@ -59,7 +59,7 @@ for (const family of ZOO) {
 }
 
 /** Families whose layers look back by windows and sinks, and by a convolution. */
-const LOOKING_BACK = ["gpt_oss", "lfm2"];
+const LOOKING_BACK = ["gpt_oss"];
 
 for (const family of usualFirst(ZOO, (place) => LOOKING_BACK.includes(ZOO[place] ?? ""))) {
   test(`${family} keeps the documents of a row apart on the twin of CUDA`, { skip: lacking }, () => {
