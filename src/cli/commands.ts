@@ -91,6 +91,13 @@ export const COMMANDS: Readonly<Record<string, CliCommand>> = {
       return { run, flags };
     },
   },
+  watch: {
+    does: "show a run in the terminal while it trains, from its folder",
+    load: async () => {
+      const { watch: run, commandFlags: flags } = await import("./watch.ts");
+      return { run, flags };
+    },
+  },
   inspect: {
     does: "show what a checkpoint holds, and check that it is complete",
     load: async () => {

@@ -7,6 +7,7 @@ import { countOf, formatBytes } from "../words.ts";
 import { type Html, type HtmlValue, safe } from "./html.ts";
 import type { RecordedRun } from "./read_run.ts";
 import { eventsOfType } from "./run_event.ts";
+import { lastOutcome } from "./run_state.ts";
 import type { RecordedUnit } from "./run_record.ts";
 import { heldOutLosses, lastOf, MEASURES } from "./series.ts";
 import { groupedCount, measureText, settingText, timeText } from "./words_of_numbers.ts";
@@ -34,14 +35,8 @@ export function factsOf(run: RecordedRun): Html {
   const { record, series, events } = run;
   const step = series.steps.at(-1);
   const total = record?.config["steps"];
-  const end = eventsOfType(events, "end").at(-1);
-  const start = eventsOfType(events, "start").at(-1);
-  // An end before the newest start is the end of an earlier part of the run.
-  const outcome = end !== undefined && (start === undefined || events.indexOf(end) > events.indexOf(start))
-    ? end.outcome
-    : record === undefined
-    ? "not known"
-    : "running, or ended without a word";
+  const outcome = lastOutcome(events) ??
+    (record === undefined ? "not known" : "running, or ended without a word");
   const facts: [string, string][] = [
     ["State", outcome],
     ["Step", `${step ?? "none"}${typeof total === "number" ? ` of ${total}` : ""}`],
