@@ -9,6 +9,11 @@ export function countOf(count: number, noun: string, plural: string = `${noun}s`
   return `${count} ${count === 1 ? noun : plural}`;
 }
 
+/** Ranks in words: `rank 2`, `ranks 0, 3`. */
+export function rankList(ranks: readonly number[]): string {
+  return `rank${ranks.length === 1 ? "" : "s"} ${ranks.toSorted((a, b) => a - b).join(", ")}`;
+}
+
 /** Lists the names that there are: `only 'cpu' is available`, `'llama' and 'qwen2' are supported`. */
 export function whichAre(names: readonly string[], what: string): string {
   const quoted = names.map((name) => `'${name}'`);

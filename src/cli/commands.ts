@@ -84,6 +84,20 @@ export const COMMANDS: Readonly<Record<string, CliCommand>> = {
       return { run, flags };
     },
   },
+  report: {
+    does: "make a page of a run's numbers, or of several runs together",
+    load: async () => {
+      const { report: run, commandFlags: flags } = await import("./report.ts");
+      return { run, flags };
+    },
+  },
+  watch: {
+    does: "show a run in the terminal while it trains, from its folder",
+    load: async () => {
+      const { watch: run, commandFlags: flags } = await import("./watch.ts");
+      return { run, flags };
+    },
+  },
   inspect: {
     does: "show what a checkpoint holds, and check that it is complete",
     load: async () => {

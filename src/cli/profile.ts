@@ -7,7 +7,7 @@
 import type { Device, DevicePtr } from "../device/device.ts";
 import { openDevice } from "../device/registry.ts";
 import { float32 } from "../dtype.ts";
-import { openTraces } from "./trace_files.ts";
+import { openTraces } from "../report/trace_files.ts";
 import { summarize } from "./trace_summary.ts";
 import { kernelLines, milliseconds } from "./trace_tables.ts";
 

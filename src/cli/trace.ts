@@ -16,7 +16,7 @@ import { terminal } from "../runtime/terminal.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 import { flightLines } from "./trace_flight.ts";
-import { eventsOf, openTraces, type RankTrace } from "./trace_files.ts";
+import { eventsOf, openTraces, type RankTrace } from "../report/trace_files.ts";
 import { kernelLines, milliseconds, unitLines } from "./trace_tables.ts";
 import { type RankSummary, summarize } from "./trace_summary.ts";
 import { shown } from "../words.ts";

@@ -8,7 +8,7 @@
  */
 import { at, placeAfter } from "../at.ts";
 import { type TraceFacts, TRACKS } from "../runtime/trace.ts";
-import { type RankTrace, spansOf, type TraceSpan } from "./trace_files.ts";
+import { type RankTrace, spansOf, type TraceSpan } from "../report/trace_files.ts";
 
 /** Seconds of a unit in a step, on one rank. */
 export interface UnitSummary {

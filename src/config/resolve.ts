@@ -60,6 +60,20 @@ export async function resolveConfig<const Sections extends readonly Section<obje
   sections: Sections,
   options: ResolveOptions = {},
 ): Promise<ResolvedConfig<Sections>> {
+  return (await resolveWithOrigins(sections, options)).config;
+}
+
+/**
+ * Resolves a configuration as {@link resolveConfig} does, and tells which keys were set.
+ *
+ * @returns the values, and by key the flag, the place in a file or the program that set it; keys with their defaults are left out
+ * @throws {ConfigError} listing everything wrong with the file, the flags and the values
+ * @internal
+ */
+export async function resolveWithOrigins<const Sections extends readonly Section<object>[]>(
+  sections: Sections,
+  options: ResolveOptions = {},
+): Promise<{ readonly config: ResolvedConfig<Sections>; readonly set: Readonly<Record<string, string>> }> {
   const parts = await readSections(sections);
   const keys = parts.flatMap((part) => part.keys);
   const { argv = [], positional } = options;
@@ -93,7 +107,10 @@ export async function resolveConfig<const Sections extends readonly Section<obje
     else problems.push(...result.error.issues.flatMap((issue) => problemsOf(issue, own, origin)));
   });
   if (problems.length > 0) throw new ConfigError(problems.map((problem) => withRemedy(problem, parts, reading)));
-  return deepFreeze(Object.assign({}, ...parsed));
+  const set = Object.fromEntries(
+    Object.keys(values).map((name) => [name, flags.get(name) ?? places.get(name) ?? "another program's settings"]),
+  );
+  return { config: deepFreeze(Object.assign({}, ...parsed)), set };
 }
 
 /**

@@ -167,7 +167,7 @@ export class FsdpUnit implements GradientReducer {
   }
 
   /** Begins a span of the unit on the trace's compute track; undefined without a trace. */
-  #span(cat: "unit" | "wait", what: string): Span | undefined {
+  #span(cat: "unit" | "wait" | "free", what: string): Span | undefined {
     const trace = this.segments[0]?.computeDevice.traits.trace;
     return trace?.begin("compute", cat, `${what} ${this.name}`, { unit: this.name });
   }
@@ -201,6 +201,7 @@ export class FsdpUnit implements GradientReducer {
   /** Frees the unsharded parameters. Where `keepers` is given, each of these ranks keeps a part. */
   #free(keepers: ProcessGroup | undefined): void {
     if (keepers !== undefined && this.#gatheredFor === undefined) return;
+    using _span = this.#gatheredFor === undefined ? undefined : this.#span("free", "free");
     for (const segment of this.segments) segment.reshard(keepers);
     this.#gatheredFor = undefined;
   }

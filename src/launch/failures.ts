@@ -6,7 +6,7 @@
 import { type FailureRecord, failureText } from "../runtime/control_line.ts";
 import { formatLogRecord } from "../runtime/log.ts";
 import { styled, unstyled } from "../runtime/terminal.ts";
-import { shown } from "../words.ts";
+import { rankList, shown } from "../words.ts";
 
 export interface RankFailure {
   readonly rank: number;
@@ -77,11 +77,6 @@ export function describeFailures(
   if (followers.length > 0) say(`${rankList(followers)} ended because of it`);
   if (stopped.length > 0) say(`stopped ${rankList(stopped)}`);
   return lines;
-}
-
-/** Ranks in words: `rank 2`, `ranks 0, 3`. */
-export function rankList(ranks: readonly number[]): string {
-  return `rank${ranks.length === 1 ? "" : "s"} ${ranks.toSorted((a, b) => a - b).join(", ")}`;
 }
 
 /** Ranks with the same failure; a single rank with its process id. */

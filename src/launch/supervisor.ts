@@ -19,10 +19,11 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
 import type { RankCommand, Variables } from "./command.ts";
 import type { RankEnd } from "./early_end.ts";
-import { LineReader } from "./lines.ts";
+import { LineReader } from "../runtime/lines.ts";
+import { rankList } from "../words.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
 import { exitCodeOf, ignoreFileSizeSignal, SAME_SIGNAL_MS, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
-import { orderFailures, type RankFailure, rankList } from "./failures.ts";
+import { orderFailures, type RankFailure } from "./failures.ts";
 import { type OutputName, type StatusTerminal, styled } from "../runtime/terminal.ts";
 
 export interface RankStart {

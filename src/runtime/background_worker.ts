@@ -31,3 +31,18 @@ export function startBackgroundWorker(url: URL, data: unknown): BackgroundWorker
 export function givenData(): unknown {
   return workerData;
 }
+
+/**
+ * Runs a module in a Worker that reads `data` by {@link givenData}. The process does not wait for it, unless it awaits the promise.
+ *
+ * @returns resolves when the Worker has ended well
+ * @throws {Error} if it fails, as a rejection
+ */
+export function runInBackground(url: URL, data: unknown): Promise<void> {
+  const worker = new Worker(url, { workerData: data });
+  worker.unref();
+  return new Promise((resolve, reject) => {
+    worker.on("error", reject);
+    worker.on("exit", (code) => code === 0 ? resolve() : reject(new Error(`its Worker ended with ${code}`)));
+  });
+}

@@ -38,6 +38,8 @@ export interface LoggerOptions {
   readonly level?: LogLevel;
   /** The rank that writes. */
   readonly rank?: number;
+  /** Receives the lines too, of every level. @default none */
+  readonly also?: LogSink;
 }
 
 /** Writes log lines of one rank. */
@@ -59,10 +61,15 @@ export class Logger {
     return new Logger({ ...this.#options, level });
   }
 
+  /** The same logger, which hands every line to another sink too, whatever its level. */
+  also(other: LogSink): Logger {
+    return new Logger({ ...this.#options, also: other });
+  }
+
   /** A logger for lines that are equal on all ranks: rank 0 writes them, the others do not. */
   once(): Logger {
     const { rank = 0 } = this.#options;
-    return rank === 0 ? this : new Logger({ ...this.#options, sink: () => {} });
+    return rank === 0 ? this : new Logger({ ...this.#options, sink: () => {}, also: () => {} });
   }
 
   /** Writes a line for debugging. */
@@ -86,7 +93,8 @@ export class Logger {
   }
 
   #write(level: LogLevel, message: string): void {
-    const { sink, rank, level: least = "info" } = this.#options;
+    const { sink, also, rank, level: least = "info" } = this.#options;
+    also?.({ time: Date.now(), level, rank, message });
     if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(least)) return;
     sink({ time: Date.now(), level, rank, message });
   }

@@ -19,8 +19,8 @@ export type Track = typeof TRACKS[number];
 /** Facts that go with an event. */
 export type TraceFacts = Readonly<Record<string, string | number | boolean>>;
 
-/** Subject of an event: a step, a call of a group, the forward or backward of a unit, a wait for its parameters, a kernel. */
-export type TraceCategory = "step" | "collective" | "unit" | "wait" | "kernel";
+/** Subject of an event: a step, a call of a group, the forward or backward of a unit, a wait for its parameters, their free, a kernel. */
+export type TraceCategory = "step" | "collective" | "unit" | "wait" | "free" | "kernel";
 
 /** Work of a kernel. */
 export interface KernelFacts {

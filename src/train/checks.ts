@@ -15,12 +15,12 @@ import type { DeviceTraits } from "../device/traits.ts";
 import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
+import { METRICS_FILE } from "../report/run_files.ts";
 import { entryKind } from "../runtime/entries.ts";
 import { makeDirectory, pathExists, pathKind, requireWritableDirectory, resolveLinks } from "../runtime/files.ts";
 import { coreCount, mostThreads } from "../runtime/processes.ts";
 import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
-import { METRICS_FILE } from "./metrics.ts";
 
 /**
  * Refuses ranks that were started with different settings: they would train different models unnoticed.

@@ -4,10 +4,10 @@
  * @module
  */
 import type { FlightRecord } from "../comm/flight_record.ts";
+import { METRICS_FILE } from "../report/run_files.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { pathExists, replaceFile, temporaryPath } from "../runtime/files.ts";
 import { processId } from "../runtime/processes.ts";
-import { METRICS_FILE } from "./metrics.ts";
 
 /**
  * Writes a record as JSON, in the first of these places that exists:

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { METRICS_FILE } from "../report/run_files.ts";
 import {
   makeDirectory,
   openWritable,
@@ -13,9 +14,6 @@ import {
   type WritableFile,
 } from "../runtime/files.ts";
 import type { PreferenceFigures } from "./preference_figures.ts";
-
-/** Name of the metrics' file in the folder of a run. */
-export const METRICS_FILE = "metrics.jsonl";
 
 /** Figures of an evaluation by their names: `eval_loss`, or `eval_NAME_loss` of a set with a name, `…perplexity` and so on. */
 export type EvalMetrics = { readonly [name: `eval_${string}`]: number };

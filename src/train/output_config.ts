@@ -25,6 +25,7 @@ export interface OutputConfig {
   readonly logEvery: number;
   readonly reportTo: readonly TrackerName[];
   readonly runName?: string | undefined;
+  readonly report: boolean;
   readonly sampleTokens: number;
   readonly trace?: string | undefined;
   readonly prompt?: string | undefined;
@@ -66,6 +67,9 @@ export const outputSection: Section<OutputConfig> = section(
         "MLFLOW_TRACKING_URI",
     ),
     runName: z.string().min(1).optional().describe("Name of the run at trackers (default: the output folder's)"),
+    report: z.boolean().default(true).describe(
+      "Write report.html, a page of the run's numbers, at each save and at the end",
+    ),
     sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
     trace: path.regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
       "Folder for traces of units, calls and kernels; 'fullyshard trace' merges them into a file for Perfetto",

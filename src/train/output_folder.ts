@@ -4,13 +4,15 @@
  * @module
  */
 import { type FolderLock, lockFolder } from "../locks/folder_lock.ts";
+import { REPORT_FILE } from "../report/run_files.ts";
 import { entryKind } from "../runtime/entries.ts";
-import { listDirectory, makeDirectory, pathExists, removePath, renamePath } from "../runtime/files.ts";
+import { listDirectory, makeDirectory, pathExists, pathKind, removePath, renamePath } from "../runtime/files.ts";
 import { goesOn, requireCache, requireOwnFolder } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 
 /** Names of a run's output, with the remains that a crash may leave. */
-const OUTPUT = /^(?:metrics\.jsonl|flight-rank\d+\.json|model|checkpoint-\d+(?:\.partial|\.replaced)?)$/;
+const OUTPUT =
+  /^(?:metrics\.jsonl|events\.jsonl|run\.json|report\.html|flight-rank\d+\.json|model|checkpoint-\d+(?:\.partial|\.replaced)?)$/;
 
 const REMEDY = "give each run a folder of its own with '--out', or stop that one";
 
@@ -52,6 +54,8 @@ export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
 
 /** An old model that stayed until the last step would lie beside checkpoints that do not belong to it. */
 function removeOld(out: string): string | undefined {
+  const report = `${out}/${REPORT_FILE}`;
+  if (pathKind(report) === "file") removePath(report);
   const model = `${out}/model`;
   if (entryKind(model) === undefined) return undefined;
   removePath(model);

@@ -5,7 +5,7 @@
  * @module
  */
 import { helpAsked, wrapWords } from "../config/flags.ts";
-import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { configHelp, resolveWithOrigins } from "../config/resolve.ts";
 import { ConfigError } from "../errors.ts";
 import { type ControlLine, encodeControlLine, failureText } from "../runtime/control_line.ts";
 import { processEnvironment } from "../runtime/env.ts";
@@ -90,6 +90,19 @@ function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
   return { ...config, data, tokenizer, prompt };
 }
 
+/** Origins of keys, with those that the script has filled in. */
+function withOwn(
+  set: Readonly<Record<string, string>>,
+  before: RunConfig,
+  after: RunConfig,
+): Readonly<Record<string, string>> {
+  const own = ["data", "prompt", "tokenizer"] as const;
+  return {
+    ...Object.fromEntries(own.filter((key) => before[key] !== after[key]).map((key) => [key, "the script"])),
+    ...set,
+  };
+}
+
 /**
  * Trains as a script's flags say, on this rank. All of `--help`'s flags, or a YAML file of the same keys, configure the run.
  *
@@ -116,9 +129,11 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
     }
     const notices: string[] = [];
     const presets = foreignPresets({ fsdp: script.fsdp, fsdpConfig: script.fsdpConfig }, notices);
-    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv, presets }), script);
+    const resolved = await resolveWithOrigins(TRAIN_SECTIONS, { argv, presets });
+    const config = withDefaults(resolved.config, script);
+    const set = withOwn(resolved.set, resolved.config, config);
     if ((rankOf() ?? 0) === 0) { for (const notice of notices) log.info(notice); }
-    const options = { hfConfig: script.hfConfig, log, output, onStep: script.onStep, callbacks: script.callbacks };
+    const options = { hfConfig: script.hfConfig, set, log, output, onStep: script.onStep, callbacks: script.callbacks };
     const { finished, signal, isMain } = await runTraining(config, options);
     if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${shown(finished.sample)}`);
     return signal === undefined ? 0 : exitCodeOf(signal);

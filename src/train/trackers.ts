@@ -8,6 +8,7 @@ import type { Logger } from "../runtime/log.ts";
 import { openTrackers } from "../trackers/open.ts";
 import type { Tracker } from "../trackers/tracker.ts";
 import type { RunConfig } from "./config.ts";
+import { nameOf } from "./run_record.ts";
 
 /**
  * Opens the trackers that `reportTo` names.
@@ -16,12 +17,12 @@ import type { RunConfig } from "./config.ts";
  * @throws {ConfigError} if a tracker's variables are wrong or missing
  */
 export function trackersOf(config: RunConfig, step: number, log: Logger): Tracker[] {
-  const { reportTo, out, runName = out.split("/").findLast((part) => part !== "") ?? out } = config;
+  const { reportTo, out } = config;
   const settings = Object.fromEntries(
     Object.entries(config).flatMap(([key, value]) =>
       value === undefined ? [] : [[key, typeof value === "string" ? value : JSON.stringify(value)]]
     ),
   );
   const warn = (message: string): void => log.warn(message);
-  return openTrackers(reportTo, { folder: out, name: runName, step, settings, warn }, processEnvironment());
+  return openTrackers(reportTo, { folder: out, name: nameOf(config), step, settings, warn }, processEnvironment());
 }

@@ -32,11 +32,12 @@ import { memoryPeak } from "./dry_run.ts";
 import { requireEvaluations } from "./evaluation_config.ts";
 import { Evaluations } from "./evaluations.ts";
 import { finishModel, openPrompt } from "./finish.ts";
-import type { StepEstimate } from "./estimate.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
+import { RunJournal } from "./journal.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
+import { noticeStart, otherBatch } from "./notices.ts";
 import { openData, openHeldOut } from "./open_data.ts";
 import { openPreference, preferenceSettings } from "./open_preference.ts";
 import { parallelize } from "./parallelize.ts";
@@ -47,11 +48,11 @@ import { requirePreference } from "./preference_config.ts";
 import { Progress } from "./progress.ts";
 import { requireEqualReplicas } from "./replicas.ts";
 import { launch, type Run } from "./run.ts";
+import { recordOf } from "./run_record.ts";
 import { parseSavedState } from "./saved_state.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
-import type { TextData } from "./text_data.ts";
 import { trackersOf } from "./trackers.ts";
 import { callAll } from "./trainer_callbacks.ts";
 import type { TrainerOptions, TrainResult } from "./trainer_options.ts";
@@ -77,22 +78,25 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
   requireThreads(config);
   requireTracker(config);
   requirePreference(config);
+  using journal = new RunJournal(config, options.log);
+  const log = options.log.also((record) => journal.take(record));
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
   const axes = axesOf(config, readRankEnvironment()?.worldSize ?? 1); // refuses sizes before a device is opened
   const { device, memoryBytes, cpuMath, threads, attention, stagingBytes, trace } = config;
   const { timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
   await using run = await launch({
     ...{ device, memoryBytes, cpuMath, threads, attention, stagingBytes, trace, axes },
-    ...{ timeoutSeconds, joinTimeoutSeconds, reportSeconds, log: options.log, onStop },
+    ...{ timeoutSeconds, joinTimeoutSeconds, reportSeconds, log, onStop },
   });
-  const training = new Training(config, options, run);
+  const training = new Training(config, { ...options, log }, run, journal);
   try {
     const result = await training.train();
-    await training.endTrackers("finished");
+    await training.end(result.finished === undefined ? "stopped" : "finished");
     return result;
   } catch (error) {
     run.group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
-    await training.endTrackers("failed");
+    journal.fail(error, run.group.rank);
+    await training.end("failed");
     throw error;
   }
 }
@@ -111,7 +115,10 @@ class Training {
   /** Of rank 0. */
   #trackers: readonly Tracker[] = [];
 
-  constructor(config: RunConfig, options: TrainerOptions, run: Run) {
+  readonly #journal: RunJournal;
+
+  constructor(config: RunConfig, options: TrainerOptions, run: Run, journal: RunJournal) {
+    this.#journal = journal;
     this.#config = config;
     this.#options = options;
     this.#log = options.log.withRank(run.group.rank);
@@ -140,7 +147,7 @@ class Training {
       "read the files beside the weights",
       () => keepCompanions(model, data, isTokenizerNamed, group),
     );
-    this.#describe(estimate, data);
+    noticeStart(config, this.#run, estimate, data, this.#log.once());
     const { offloadStates } = config;
     using pool = await group.together(
       "open the file of optimizer states",
@@ -163,16 +170,26 @@ class Training {
       async () => group.rank === 0 ? trackersOf(config, this.#step, this.#log) : [],
     );
     const onSaved = async (path: string, step: number): Promise<void> => {
+      this.#journal.saved(path, step, memoryPeak(this.#run));
       for (const { onSave } of this.#options.callbacks ?? []) await onSave?.({ path, step }, context);
     };
     using saver = new CheckpointSaver(context, config, this.#log, onSaved);
-    const { signal, isOver } = await this.#loop(context, data, evaluations, saver, () => folder?.begin());
+    const facts = { config, run: this.#run, model, estimate, data, resumed: this.#resumed, firstStep: this.#step };
+    const record = group.rank === 0 ? recordOf({ ...facts, set: this.#options.set }) : undefined;
+    const begin = (): string | undefined => {
+      const done = folder?.begin();
+      if (record !== undefined) this.#journal.begin(record, record.firstStep);
+      return done;
+    };
+    const { signal, isOver } = await this.#loop(context, data, evaluations, saver, begin);
+    this.#journal.measured(this.#step, memoryPeak(this.#run));
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     if (isOver) await evaluations.end(this.#step, context);
     const finished = isOver
       ? await averaged(context, () => finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once()))
       : undefined;
+    if (finished?.sample !== undefined) this.#journal.add({ type: "sample", step: this.#step, text: finished.sample });
     const { best, bestCheckpoint } = evaluations;
     const bestEvaluation = best && {
       metric: best.metric,
@@ -183,24 +200,12 @@ class Training {
     return { step: this.#step, loss: this.#loss, finished, signal, best: bestEvaluation, isMain: group.rank === 0 };
   }
 
-  /** Delivers the values that trackers have not sent yet. Never throws. */
-  async endTrackers(outcome: "finished" | "failed"): Promise<void> {
-    await Promise.all(this.#trackers.map((tracker) => tracker.finish(outcome)));
-  }
-
-  #describe({ numParameters, peakBytes }: StepEstimate, { numSamples, description }: TextData): void {
-    const { strategy, precision, globalBatch, emaDecay } = this.#config;
-    const { device, mesh: { axes, shape }, group: { kind, size } } = this.#run;
-    const laid = axes.length > 1 ? `${axes.map((name, i) => `${name} ${shape[i]}`).join(" × ")}, ${kind}` : kind;
-    const [log, ranks] = [this.#log.once(), `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${laid})`];
-    log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
-    log.info(`On ${device.name}, ${device.detail}`);
-    if (emaDecay !== undefined) {
-      log.info(
-        `Evaluations and the model take the averages of the weights (emaDecay ${emaDecay}), and checkpoints have both`,
-      );
-    }
-    log.info(`${description}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
+  /** Delivers the values that trackers have not sent yet, and writes the report. Never throws. */
+  async end(outcome: "finished" | "stopped" | "failed"): Promise<void> {
+    const { rank } = this.#run.group;
+    if (rank === 0) this.#journal.add({ type: "end", step: this.#step, outcome });
+    const ended = outcome === "failed" ? outcome : "finished";
+    await Promise.all([...this.#trackers.map((tracker) => tracker.finish(ended)), this.#journal.finishReport()]);
   }
 
   async #resume(
@@ -227,7 +232,7 @@ class Training {
     const settings = this.#settings(context);
     for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
       const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
-      const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
+      const means = key === "globalBatch" ? otherBatch(this.#config, step, loader.state().cursor) : "";
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
     await this.#run.group.together(
@@ -236,16 +241,6 @@ class Training {
     );
     [this.#step, this.#saved, this.#resumed] = [step, step, path];
     log.info(`Resumed '${path}' at step ${step}`);
-  }
-
-  /** The effect of a changed global batch on the coming steps, for the log. */
-  #otherBatch(step: number, cursor: number): string {
-    const { globalBatch, steps } = this.#config;
-    const all = cursor + Math.max(0, steps - step) * globalBatch;
-    return `: steps from ${step + 1} on take ${
-      countOf(globalBatch, "sample")
-    } each. Steps and the learning rate's schedule are ` +
-      `counted on as before; ${countOf(all, "sample")} will have been taken by step ${steps}`;
   }
 
   /**
@@ -279,6 +274,7 @@ class Training {
       if (hasReplicas && this.#step % checkReplicas === 0) requireEqualReplicas(context, this.#step);
       if (this.#step === first + 1) {
         const done = await this.#run.group.together("begin the output folder", beginFolder);
+        if (!main) this.#journal.begin(undefined, first);
         if (done !== undefined) log.info(done);
       }
       const evaluated = await evaluations.after(this.#step, context, loader);

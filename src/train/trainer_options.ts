@@ -12,6 +12,8 @@ import type { TrainerCallback } from "./trainer_callbacks.ts";
 export interface TrainerOptions {
   /** The model to train from scratch, as a Hugging Face config. @default the one in `config.model` */
   readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
+  /** Origins of the keys that were set, such as `--steps`, for the run record. @default not known */
+  readonly set?: Readonly<Record<string, string>> | undefined;
   /** Receives notices for the user. */
   readonly log: Logger;
   /** Shows the steps. */

@@ -51,6 +51,7 @@ const places: readonly Place[] = [
   { path: "src/trackers/", layer: 9, never: foreign },
   { path: "src/plans/", layer: 9, never: foreign },
   { path: "src/adapters/", layer: 9, never: foreign },
+  { path: "src/report/", layer: 9.5, never: [...foreign, "src/models/", "src/tensor/", "src/comm/"] },
   { path: "src/train/", layer: 10, never: foreign },
   { path: "src/launch/", layer: 10, never: foreign },
   { path: "src/cli/", layer: 11 },
@@ -67,6 +68,7 @@ const homes: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^zod$/, ["src/"]],
   [/^yaml$/, ["src/config/"]],
   [/^@huggingface\/jinja$/, ["src/data/chat/"]],
+  [/^uplot\//, ["src/report/page/assets.ts"]],
   [/^hyparquet(?:-compressors)?$/, ["src/data/rows/parquet.ts"]],
 ];
 

@@ -81,7 +81,12 @@ for (const aside of usualFirst([["--async-save"], []], (place) => place === 0)) 
         stderr,
         /fullyshard: ranks? (\d ended because of it|\d.* failed after it: (FileError|CheckpointError): |0, 1 failed: )/,
       );
-      assert.deepEqual(readdirSync(`${disk}/out`).sort(), ["checkpoint-2", "metrics.jsonl"]);
+      assert.deepEqual(readdirSync(`${disk}/out`).sort(), [
+        "checkpoint-2",
+        "events.jsonl",
+        "metrics.jsonl",
+        "run.json",
+      ]);
       const resumed = await run([...flags, "--resume", "auto", "--out", folder.file("out"), "--save-every", "100"]);
       assert.equal(resumed.code, 0, resumed.stderr);
     } finally {

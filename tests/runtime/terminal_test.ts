@@ -6,7 +6,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LineReader } from "../../src/launch/lines.ts";
+import { LineReader } from "../../src/runtime/lines.ts";
 import { type ControlLine, decodeControlLine, encodeControlLine } from "../../src/runtime/control_line.ts";
 import { environmentFrom } from "../../src/runtime/env.ts";
 import {

@@ -27,7 +27,14 @@ longTest("--async-save changes no byte of checkpoints, model and losses, nor of 
     }
   }
   // The checkpoint resumed from is never removed.
-  assert.deepEqual(readdirSync(aside).sort(), ["checkpoint-5", "checkpoint-8", "metrics.jsonl", "model"]);
+  assert.deepEqual(readdirSync(aside).sort(), [
+    "checkpoint-5",
+    "checkpoint-8",
+    "events.jsonl",
+    "metrics.jsonl",
+    "model",
+    "run.json",
+  ]);
   const [peak, expected] = [whole, resumed].map(({ stderr }) =>
     /At most (.*) of .* use, (.*) were expected/.exec(stderr)
   );

@@ -51,6 +51,7 @@ const keys = [
     "log-every",
     "report-to",
     "run-name",
+    "report",
     "sample-tokens",
     "trace",
     "prompt",

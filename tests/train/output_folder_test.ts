@@ -30,8 +30,10 @@ for (const launcher of [true, false]) {
       assert.deepEqual(readdirSync(folder.file("out")).sort(), [
         "checkpoint-10",
         "checkpoint-12",
+        "events.jsonl",
         "metrics.jsonl",
         "model",
+        "run.json",
       ]);
     },
   );
@@ -83,7 +85,12 @@ test(
     const stopped = await run([...flags, "--overwrite", "--stop-after", "1"], { ranks: 2 });
     assert.equal(stopped.code, 0, stopped.stderr);
     assert.match(stopped.stderr, /info +Removed '.*out\/model', which another run had left\n/);
-    assert.deepEqual(readdirSync(folder.file("out")).sort(), ["checkpoint-1", "metrics.jsonl"]);
+    assert.deepEqual(readdirSync(folder.file("out")).sort(), [
+      "checkpoint-1",
+      "events.jsonl",
+      "metrics.jsonl",
+      "run.json",
+    ]);
   },
 );
 
@@ -94,9 +101,9 @@ longTest("--set-aside keeps what other runs left, and goes on where it is told t
   assert.equal(first.code, 0, first.stderr);
   assert.doesNotMatch(first.stderr, /Kept/);
   folder.write("out/notes.txt", "mine");
-  const kept = ["checkpoint-1", "checkpoint-2", "metrics.jsonl", "model"];
+  const kept = ["checkpoint-1", "checkpoint-2", "events.jsonl", "metrics.jsonl", "model", "run.json"];
   const contents = (out: string): readonly string[] =>
-    kept.slice(2, 3).map((name) => readFileSync(folder.file(`${out}/${name}`), "utf8"));
+    kept.slice(3, 4).map((name) => readFileSync(folder.file(`${out}/${name}`), "utf8"));
   const before = contents("out");
   // Files that the run reads until its end are not moved away meanwhile.
   const own = await run([...flags, "--model", folder.file("out/model")], { ranks: 1 });
@@ -107,7 +114,7 @@ longTest("--set-aside keeps what other runs left, and goes on where it is told t
   );
   const both = await run([...flags, "--overwrite"], { ranks: 1 });
   assert.match(both.stderr, /setAside: expected overwrite or setAside, got both: one removes/);
-  assert.deepEqual(readdirSync(folder.file("out")).sort(), [...kept, "notes.txt"]);
+  assert.deepEqual(readdirSync(folder.file("out")).sort(), [...kept.slice(0, -1), "notes.txt", "run.json"]);
 
   for (const number of [1, 2]) {
     const next = await run([...flags, "--seed", String(number), "--stop-after", "1"], { ranks: 2 });
@@ -117,8 +124,19 @@ longTest("--set-aside keeps what other runs left, and goes on where it is told t
   }
   assert.deepEqual(readdirSync(folder.file("out-1")).sort(), kept);
   assert.deepEqual(contents("out-1"), before);
-  assert.deepEqual(readdirSync(folder.file("out-2")).sort(), ["checkpoint-1", "metrics.jsonl"]);
-  assert.deepEqual(readdirSync(folder.file("out")).sort(), ["checkpoint-1", "metrics.jsonl", "notes.txt"]);
+  assert.deepEqual(readdirSync(folder.file("out-2")).sort(), [
+    "checkpoint-1",
+    "events.jsonl",
+    "metrics.jsonl",
+    "run.json",
+  ]);
+  assert.deepEqual(readdirSync(folder.file("out")).sort(), [
+    "checkpoint-1",
+    "events.jsonl",
+    "metrics.jsonl",
+    "notes.txt",
+    "run.json",
+  ]);
   const resumed = await run([...flags, "--seed", "2", "--resume", "auto"], { ranks: 1 });
   assert.equal(resumed.code, 0, resumed.stderr);
   assert.doesNotMatch(resumed.stderr, /Kept/);

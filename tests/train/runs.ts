@@ -165,8 +165,19 @@ export function flagsIn(folder: TemporaryDirectory, ...more: string[]): string[]
   const data = folder.write("data/text.txt", text());
   const places = ["--data", data, "--cache", folder.file("cache"), "--out", folder.file("out")];
   const sizes = ["--sequence-length", "16", "--global-batch", "4", "--log-every", "1", "--sample-tokens", "4"];
-  // A learning rate that a test gives itself comes last and wins.
-  return [...places, ...sizes, "--cpu-math", "wasm", "--learning-rate", "0.01", "--warmup-steps", "2", ...more];
+  // A learning rate that a test gives itself comes last and wins, and so does its '--report'.
+  return [
+    ...places,
+    ...sizes,
+    "--no-report",
+    "--cpu-math",
+    "wasm",
+    "--learning-rate",
+    "0.01",
+    "--warmup-steps",
+    "2",
+    ...more,
+  ];
 }
 
 /** The lines of a run's `metrics.jsonl`, as they are. */

@@ -20,7 +20,7 @@ function fullyshard(...args: readonly string[]) {
 const common = { pid: z.int().nonnegative() };
 const onTrack = { ...common, tid: z.int().min(0).max(3), ts: z.number().nonnegative() };
 const facts = z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]));
-const categories = ["step", "collective", "unit", "wait"];
+const categories = ["step", "collective", "unit", "wait", "free"];
 /** The trace event format, as far as it is used. */
 const traceSchema = z.strictObject({
   displayTimeUnit: z.literal("ms"),
@@ -98,7 +98,14 @@ test(
       const began = events.filter((event) => event.ph === "B" && event.pid === rank && event.args["step"] !== 0);
       const names = began.flatMap((event) => event.ph === "B" ? [event.name] : []);
       const steps = [1, 2, 3].map((step) => names.indexOf(`step ${step}`));
-      assert.deepEqual(names.slice(steps[1], steps[2]), [
+      const inStep = names.slice(steps[1], steps[2]);
+      const freed = (name: string): boolean => name.startsWith("free ");
+      assert.deepEqual(
+        inStep.filter(freed),
+        [first, second, second, first, root].map((unit) => `free ${unit}`),
+        "blocks after both passes, the root at the end",
+      );
+      assert.deepEqual(inStep.filter((name) => !freed(name)), [
         ...["step 2", "exchange token count"],
         ...[root, first, second].flatMap(inForward),
         ...[root, second, first].flatMap(inBackward),

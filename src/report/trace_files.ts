@@ -9,12 +9,21 @@
 import * as z from "zod";
 import { at } from "../at.ts";
 import { FileError } from "../errors.ts";
-import { LineReader } from "../launch/lines.ts";
-import { rankList } from "../launch/failures.ts";
+import { LineReader } from "../runtime/lines.ts";
 import { listDirectory, openReadable, pathKind } from "../runtime/files.ts";
 import { IDENTITY_EVENT, type TraceFacts, traceFileOf, UNFINISHED } from "../runtime/trace.ts";
+import { rankList } from "../words.ts";
 
-const identitySchema = z.object({
+/** Facts of a trace, in its first event. */
+export interface TraceStart {
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly run: string;
+  /** Milliseconds since the epoch at which its times were 0. */
+  readonly origin: number;
+}
+
+const identitySchema: z.ZodType<TraceStart> = z.object({
   rank: z.int().nonnegative(),
   worldSize: z.int().positive(),
   run: z.string(),
@@ -56,7 +65,7 @@ export interface RankTrace {
 
 /** A file, before it is compared with others. */
 interface OpenedTrace extends Omit<RankTrace, "shift"> {
-  readonly identity: z.infer<typeof identitySchema>;
+  readonly identity: TraceStart;
 }
 
 /**
@@ -111,7 +120,8 @@ export function* eventsOf({ file }: Pick<RankTrace, "file">): Generator<TraceEve
   }
 }
 
-function eventFrom(text: string): TraceEvent | undefined {
+/** The event of a line without its comma; undefined if it is none. */
+export function eventFrom(text: string): TraceEvent | undefined {
   try {
     return eventSchema.safeParse(JSON.parse(text)).data;
   } catch {
@@ -127,12 +137,17 @@ function* linesOf(path: string): Generator<string> {
 }
 
 function openTrace(file: string): OpenedTrace {
-  const [first] = eventsOf({ file }).take(1);
-  const identity = first?.name === IDENTITY_EVENT ? identitySchema.safeParse(first.args).data : undefined;
+  const identity = startOf(file);
   if (identity === undefined) {
     throw new FileError(file, "read", "it does not begin as a rank's trace does: remove it, or trace again");
   }
   return { rank: identity.rank, file, isCutOff: file.endsWith(UNFINISHED), identity };
+}
+
+/** Facts of the trace in a file; undefined if it does not begin as a trace does. */
+export function startOf(file: string): TraceStart | undefined {
+  const [first] = eventsOf({ file }).take(1);
+  return first?.name === IDENTITY_EVENT ? identitySchema.safeParse(first.args).data : undefined;
 }
 
 /** Something that lasted. */
@@ -147,9 +162,14 @@ export interface TraceSpan {
 }
 
 /** The spans that have begun and ended, in the order of their ends. */
-export function* spansOf(trace: Pick<RankTrace, "file">): Generator<TraceSpan> {
+export function spansOf(trace: Pick<RankTrace, "file">): Generator<TraceSpan> {
+  return spansIn(eventsOf(trace));
+}
+
+/** The spans that begin and end among events of one rank. */
+export function* spansIn(events: Iterable<TraceEvent>): Generator<TraceSpan> {
   const open = new Map<number, TraceEvent[]>();
-  for (const event of eventsOf(trace)) {
+  for (const event of events) {
     const { ph, ts = 0, tid = 0, dur = 0 } = event;
     if (ph === "M") continue;
     const around = open.get(tid) ?? [];
@@ -164,7 +184,7 @@ export function* spansOf(trace: Pick<RankTrace, "file">): Generator<TraceSpan> {
 }
 
 /** Times at which a rank came to an exchange of all ranks, and left it. */
-type Meeting = Pick<TraceSpan, "begin" | "end">;
+export type Meeting = Pick<TraceSpan, "begin" | "end">;
 
 /** See Note [One clock]. */
 function align(traces: readonly OpenedTrace[]): readonly RankTrace[] {
@@ -193,7 +213,7 @@ function measure(trace: OpenedTrace, apart: number) {
 }
 
 /** Least that a rank's times must be moved by, so that it ends no exchange before another begins it, nor the other way round. */
-function correction(others: ReadonlyMap<number, Meeting>, own: ReadonlyMap<number, Meeting>): number {
+export function correction(others: ReadonlyMap<number, Meeting>, own: ReadonlyMap<number, Meeting>): number {
   let [least, most] = [-Infinity, Infinity];
   for (const [sequence, mine] of own) {
     const other = others.get(sequence);

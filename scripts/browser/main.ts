@@ -1,0 +1,123 @@
+/**
+ * The pages in a browser: reports of one run and of several, opened in Chromium in narrow and wide windows, light and dark. The last
+ * line is `N passed, N failed`.
+ *
+ * Usage: npm run test:browser -- [--screens]; with --screens the pictures of docs/screens are taken anew.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { type Browser, chromium } from "playwright-core";
+import { writeReport } from "../../src/report/write_report.ts";
+import { recordLike, writeStoredRun } from "../../tests/support/stored_run.ts";
+import { temporaryDirectory } from "../../tests/support/temporary.ts";
+import { findChromium } from "./chromium.ts";
+import { openPage, requireFits, requireKeyboard, VIEWS, violationsOf } from "./page.ts";
+
+const SCREENS = fileURLToPath(new URL("../../docs/screens/", import.meta.url));
+const counts = { passed: 0, failed: 0 };
+
+/** A name that would run a script, end an element or leave an attribute if it was put in as it is. */
+const HOSTILE = `</script><script>globalThis.hacked=1</script><img src=x onerror="globalThis.hacked=1">"'\u0060\${1}`;
+
+process.exitCode = await main(process.argv.slice(2));
+
+async function main(argv: readonly string[]): Promise<number> {
+  await checkFile();
+  const executablePath = findChromium();
+  if (executablePath === undefined) {
+    process.stdout.write("skipped: pages in Chromium, which neither FULLYSHARD_CHROMIUM nor PATH has\n1 skipped\n");
+  } else {
+    const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+    try {
+      await testReports(browser, argv.includes("--screens"));
+    } finally {
+      await browser.close();
+    }
+  }
+  process.stdout.write(`${counts.passed} passed, ${counts.failed} failed\n`);
+  return counts.failed === 0 ? 0 : 1;
+}
+
+/** Needs no browser. */
+async function checkFile(): Promise<void> {
+  await check("a report names no other file and no address", async () => {
+    using folder = temporaryDirectory();
+    const file = folder.file("report.html");
+    await writeReport([writeStoredRun(folder, "tiny")], file);
+    assert.doesNotMatch(readFileSync(file, "utf8"), /\b(?:src|href)="(?!#)/);
+  });
+}
+
+async function check(name: string, body: () => Promise<void>): Promise<void> {
+  try {
+    await body();
+    counts.passed++;
+  } catch (error) {
+    counts.failed++;
+    process.stdout.write(`FAILED ${name}\n${error instanceof Error ? error.stack : String(error)}\n`);
+  }
+}
+
+async function testReports(browser: Browser, takesScreens: boolean): Promise<void> {
+  using folder = temporaryDirectory();
+  const plain = writeStoredRun(folder, "tiny");
+  const other = writeStoredRun(folder, "other", {
+    factor: 0.7,
+    record: { config: { ...recordLike().config, learningRate: 0.02 } },
+  });
+  const hostile = writeStoredRun(folder, "hostile", {
+    record: { name: HOSTILE, config: { [HOSTILE]: HOSTILE }, set: { [HOSTILE]: HOSTILE } },
+    ...{ warning: HOSTILE, sample: HOSTILE, unit: HOSTILE },
+  });
+  const pages = { one: [plain], several: [plain, other], hostile: [hostile, plain] };
+  for (const [name, runs] of Object.entries(pages)) {
+    const file = folder.file(`${name}.html`);
+    await writeReport(runs, file);
+    for (
+      const view of VIEWS.filter(({ width, colorScheme }) =>
+        name === "one" || (width === 360) === (colorScheme === "dark")
+      )
+    ) {
+      await check(`${name}, ${view.width} px, ${view.colorScheme}`, async () => {
+        await using opened = await openPage(browser, pathToFileURL(file).href, view);
+        const { page, errors, requests } = opened;
+        await requireFits(page);
+        assert.equal(await page.locator(".chart canvas").count(), 5);
+        await page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true");
+        assert.deepEqual(await violationsOf(page), []);
+        await requireFits(page);
+        await page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false");
+        if (name === "one" && view.colorScheme === "light") await requireKeyboard(page);
+        assert.equal(await page.evaluate("globalThis.hacked"), undefined);
+        assert.deepEqual([errors, requests], [[], []]);
+        if (takesScreens && name !== "hostile" && view.colorScheme === (view.width === 360 ? "dark" : "light")) {
+          await page.evaluate("scrollTo(0, 0)");
+          await page.screenshot({ path: `${SCREENS}report-${name}-${view.width}.jpg`, type: "jpeg", quality: 60 });
+        }
+      });
+    }
+  }
+  await check("the slider reads the numbers of a step", async () => {
+    await using opened = await openPage(browser, pathToFileURL(folder.file("one.html")).href, {
+      width: 1440,
+      colorScheme: "light",
+    });
+    const { page, errors } = opened;
+    const output = page.locator("#values");
+    assert.match(await output.textContent() ?? "", /^Step 40 .* eval_loss /);
+    await page.locator("#step").focus();
+    await page.keyboard.press("ArrowLeft");
+    assert.match(await output.textContent() ?? "", /^Step 39 {2}· {2}loss /);
+    await page.keyboard.press("Home");
+    assert.match(await output.textContent() ?? "", /^Step 1 {2}· {2}loss 7\.333 .*grad_norm 1\.210/);
+    await page.locator(".plot").first().hover();
+    assert.match(await output.textContent() ?? "", /^Step (1\d|2\d) /);
+    await page.emulateMedia({ colorScheme: "dark" });
+    assert.equal(await page.locator(".chart canvas").count(), 5, "drawn anew in the other colors");
+    assert.deepEqual(errors, []);
+  });
+}

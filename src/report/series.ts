@@ -1,0 +1,100 @@
+/**
+ * The numbers of a run by step, from the lines of `metrics.jsonl`.
+ *
+ * @module
+ */
+
+/** Names and units of the numbers that a report draws, in its order. */
+export const MEASURES = [
+  { key: "loss", title: "Loss", unit: "nats" },
+  { key: "grad_norm", title: "Gradient norm", unit: "before clipping" },
+  { key: "learning_rate", title: "Learning rate", unit: "" },
+  { key: "tokens_per_second", title: "Tokens a second", unit: "over all ranks" },
+  { key: "peak_bytes", title: "Peak memory", unit: "bytes on rank 0" },
+] as const;
+
+/** Key of a number that a report draws. */
+export type MeasureKey = (typeof MEASURES)[number]["key"];
+
+/** Numbers of a run; lists of one length, with null where a step has no such number. */
+export interface RunSeries {
+  /** Steps, ascending. */
+  readonly steps: readonly number[];
+  /** Lists by the names of `metrics.jsonl`. */
+  readonly values: Readonly<Record<string, readonly (number | null)[]>>;
+  /** Number of lines that are no steps: cut off, or not of this format. */
+  readonly badLines: number;
+}
+
+/** Longest list that a report holds: longer ones have the mean of several steps as a point. */
+export const MOST_POINTS = 2000;
+
+/** Reads the lines. A step that is there twice counts as it was last. */
+export function readSeries(text: string): RunSeries {
+  const rows = new Map<number, Readonly<Record<string, number>>>();
+  let badLines = 0;
+  for (const line of text.split("\n")) {
+    if (line === "") continue;
+    const row = numbersOf(line);
+    const step = row?.["step"];
+    if (row === undefined || step === undefined) badLines++;
+    else rows.set(step, row);
+  }
+  const sorted = [...rows].toSorted(([a], [b]) => a - b).map(([, row]) => row);
+  const names = new Set(sorted.flatMap((row) => Object.keys(row)));
+  const values: Record<string, (number | null)[]> = {};
+  for (const name of names) if (name !== "step") values[name] = sorted.map((row) => row[name] ?? null);
+  return { steps: sorted.flatMap(({ step }) => step === undefined ? [] : [step]), values, badLines };
+}
+
+function numbersOf(line: string): Record<string, number> | undefined {
+  try {
+    const value: unknown = JSON.parse(line);
+    if (typeof value !== "object" || value === null) return undefined;
+    const numbers = Object.entries(value).filter((pair): pair is [string, number] => typeof pair[1] === "number");
+    return Object.fromEntries(numbers);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Names of the held-out losses: `eval_loss`, or `eval_NAME_loss` of a set with a name. */
+export function heldOutLosses({ values }: RunSeries): readonly string[] {
+  return Object.keys(values).filter((name) => /^eval_(?:.*_)?loss$/.test(name)).toSorted();
+}
+
+/** A shorter series: each point is the mean of so many steps in a row, at the last of them. */
+export interface ThinnedSeries extends Pick<RunSeries, "steps" | "values"> {
+  readonly stepsAPoint: number;
+}
+
+/** Makes a series no longer than {@link MOST_POINTS}. */
+export function thin({ steps, values }: RunSeries, most: number = MOST_POINTS): ThinnedSeries {
+  const stepsAPoint = Math.max(1, Math.ceil(steps.length / most));
+  if (stepsAPoint === 1) return { steps, values, stepsAPoint };
+  const starts = Array.from({ length: Math.ceil(steps.length / stepsAPoint) }, (_, i) => i * stepsAPoint);
+  const meanOf = (list: readonly (number | null)[], start: number): number | null => {
+    const part = list.slice(start, start + stepsAPoint).filter((value) => value !== null);
+    return part.length === 0 ? null : part.reduce((sum, value) => sum + value, 0) / part.length;
+  };
+  return {
+    stepsAPoint,
+    steps: starts.flatMap((start) => steps.slice(start, start + stepsAPoint).slice(-1)),
+    values: Object.fromEntries(
+      Object.entries(values).map(([name, list]) => [name, starts.map((start) => meanOf(list, start))]),
+    ),
+  };
+}
+
+/** The last number of a list, with its step; undefined if there is none. */
+export function lastOf(
+  { steps, values }: Pick<RunSeries, "steps" | "values">,
+  name: string,
+): { readonly step: number; readonly value: number } | undefined {
+  const list = values[name] ?? [];
+  for (let i = list.length - 1; i >= 0; i--) {
+    const [step, value] = [steps[i], list[i]];
+    if (step !== undefined && typeof value === "number") return { step, value };
+  }
+  return undefined;
+}

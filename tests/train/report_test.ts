@@ -1,0 +1,75 @@
+/** What a training leaves for its report, and that a report which cannot be written stops nothing. @module */
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readRun } from "../../src/report/read_run.ts";
+import { eventsOfType } from "../../src/report/run_event.ts";
+import { sharedTest as test } from "../support/share.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { flagsIn, run } from "./runs.ts";
+
+const TIMEOUT = { timeout: 60_000 };
+
+test("a run writes its record, events and report, and a resumed one adds to them", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const out = folder.file("out");
+  const more = ["--save-every", "2", "--trace", `${out}/traces`, "--report"];
+  const first = await run(flagsIn(folder, "--steps", "6", "--stop-after", "4", ...more));
+  assert.equal(first.code, 0, first.stderr);
+  const { record, events, timeline, missing, series } = readRun(out);
+  assert.deepEqual(missing, []);
+  assert.deepEqual(record?.set?.["steps"], "--steps");
+  assert.equal(record?.set?.["seed"], undefined);
+  assert.equal(record?.config["seed"], 0);
+  assert.deepEqual([record?.world.size, record?.sharding?.length], [2, 3]);
+  assert.deepEqual(events.map(({ type }) => type), [
+    "start",
+    ...["saved", "memory", "saved", "memory"],
+    "memory",
+    "end",
+  ]);
+  const measured = eventsOfType(events, "memory").at(-1);
+  assert.equal(measured?.peakBytes, series.values["peak_bytes"]?.at(-1));
+  assert.equal(Object.values(measured?.terms ?? {}).reduce((sum, bytes) => sum + bytes, 0), measured?.peakBytes);
+  assert.deepEqual(measured?.terms, record?.predicted.terms, "the dry run counts what the run allocates");
+  assert.deepEqual([timeline?.step, timeline?.ranks.length], [3, 2]);
+  const kinds = new Set(timeline?.ranks[0]?.spans.map(({ kind }) => kind));
+  assert.deepEqual([...kinds].toSorted(), ["backward", "call", "forward", "free", "gather", "reduce", "wait"]);
+  assert.match(readFileSync(`${out}/report.html`, "utf8"), /4 of 6/);
+
+  const second = await run(flagsIn(folder, "--steps", "6", "--resume", "auto", ...more));
+  assert.equal(second.code, 0, second.stderr);
+  const later = readRun(out);
+  assert.deepEqual([later.record?.firstStep, later.events.slice(0, events.length)], [4, events]);
+  assert.deepEqual(later.events.slice(events.length).map(({ type }) => type), [
+    ...["start", "saved", "memory", "memory", "sample", "end"],
+  ]);
+  assert.match(readFileSync(`${out}/report.html`, "utf8"), /6 of 6/);
+});
+
+test("a report that cannot be written is a warning, and a failed run's report names the error", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  mkdirSync(folder.file("out/report.html"), { recursive: true });
+  writeFileSync(folder.file("out/report.html/mine"), "");
+  const taken = await run(flagsIn(folder, "--steps", "2", "--save-every", "1", "--report"), { ranks: 1 });
+  assert.equal(taken.code, 0, taken.stderr);
+  assert.equal(taken.stderr.match(/Training goes on without 'report\.html': /g)?.length, 1, taken.stderr);
+
+  const failed = await run([
+    ...flagsIn(folder, "--steps", "4", "--report", "--overwrite", "--out", folder.file("bad")),
+    "fault=1:2:config",
+  ]);
+  assert.notEqual(failed.code, 0);
+  const { events } = readRun(folder.file("bad"));
+  assert.deepEqual(eventsOfType(events, "log").map(({ rank, level }) => [rank, level]), [[1, "error"]]);
+  assert.equal(eventsOfType(events, "end")[0]?.outcome, "failed");
+  assert.match(readFileSync(folder.file("bad/report.html"), "utf8"), /found only here|only here/);
+});
+
+test("a run without a report leaves its record and events", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run(flagsIn(folder, "--steps", "1", "--no-report"), { ranks: 1 });
+  assert.equal(code, 0, stderr);
+  assert.deepEqual(["run.json", "events.jsonl", "report.html"].map((name) => existsSync(folder.file(`out/${name}`))), [
+    ...[true, true, false],
+  ]);
+});
