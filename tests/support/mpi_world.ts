@@ -71,11 +71,18 @@ export interface LauncherEnd {
   readonly output: string;
 }
 
+/** Options of {@link runCommand}. */
+export interface CommandOptions {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly timeoutMs?: number;
+  /** Ends the command, with what it has started. */
+  readonly over?: AbortSignal;
+}
+
 /** Runs a command line to its end; kills it, with what it has started, after `timeoutMs`. */
 export async function runCommand(
   [program = "", ...args]: readonly string[],
-  { env = {}, timeoutMs = 300_000 }: { readonly env?: Readonly<Record<string, string>>; readonly timeoutMs?: number } =
-    {},
+  { env = {}, timeoutMs = 300_000, over }: CommandOptions = {},
 ): Promise<LauncherEnd> {
   const child = spawn(program, args, {
     env: { ...withoutLaunchers(process.env), ...AS_ROOT, NO_COLOR: "1", ...env },
@@ -85,9 +92,13 @@ export async function runCommand(
   let output = "";
   child.stdout.on("data", (data) => output += String(data));
   child.stderr.on("data", (data) => output += String(data));
+  const kill = (): void => {
+    if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGKILL");
+  };
+  over?.addEventListener("abort", kill);
   const timer = setTimeout(() => {
     output += `\nkilled after ${timeoutMs} ms`;
-    if (child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
+    kill();
   }, timeoutMs);
   const code = await new Promise<number | null>((resolve) => child.on("close", (status) => resolve(status)));
   clearTimeout(timer);

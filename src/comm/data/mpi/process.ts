@@ -4,8 +4,9 @@
  * Note [The end of MPI]
  * - `MPI_Finalize` may block until all ranks call it, and Hydra kills the ranks that live on after it once one has exited. So it
  *   is called when nothing else is left to do, behind a barrier whose request is tested: with all ranks there, it ends.
- * - A rank that does not see the others come leaves without it, after {@link LINGER_MS} if the process or the run has failed: so
- *   the others have the time to say why, before the launcher kills them.
+ * - A rank that does not see the others come within {@link FAREWELL_MS} leaves without it.
+ * - After a failure a rank makes no call any more, as messages may be under way from memory that is freed. It leaves after {@link
+ *   LINGER_MS}: so the others have the time to say why, before the launcher kills them.
  *
  * @module
  */
@@ -17,7 +18,7 @@ import { onExit } from "../../../runtime/processes.ts";
 import { type OpenMpiLibrary, openMpiLibrary } from "./library.ts";
 import { RequestSlots } from "./requests.ts";
 
-/** Longest time that a rank waits at its end for the others: in order, and after a failure. */
+/** Longest time that a rank waits at its end for the others, and the time that it gives them after a failure. */
 const FAREWELL_MS = 60_000;
 const LINGER_MS = 1500;
 /** Pause between two tests of a request that takes long. */
@@ -120,8 +121,9 @@ export class MpiProcess {
 
   /** See Note [The end of MPI]. */
   #end(hasFailed: boolean): void {
+    if (hasFailed) return blockFor(LINGER_MS);
     const { symbols } = this.library;
-    const end = performance.now() + (hasFailed ? LINGER_MS : FAREWELL_MS);
+    const end = performance.now() + FAREWELL_MS;
     try {
       const request = this.requests.begin((slot) => symbols.MPI_Ibarrier(this.#communicator, slot));
       while (!this.requests.test(request)) {
