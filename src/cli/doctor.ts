@@ -21,7 +21,7 @@ import { CUDNN } from "../ffi/bindings/cudnn.ts";
 import { LIBC } from "../ffi/bindings/libc.ts";
 import { NCCL } from "../ffi/bindings/nccl.ts";
 import { NVRTC } from "../ffi/bindings/nvrtc.ts";
-import { MPI } from "../ffi/catalog.ts";
+import { MPI } from "../ffi/bindings/mpi.ts";
 import { candidatePaths, isAbsence, type LibrarySource, type LibrarySpec } from "../ffi/library.ts";
 import { openLibrary } from "../ffi/mod.ts";
 import { Posix } from "../ffi/posix.ts";

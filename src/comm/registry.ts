@@ -3,6 +3,7 @@
  * was named is opened or refused, never replaced. `auto` follows the launch environment:
  * - no environment: a world of one rank, by `loopback`
  * - several ranks of a host: `shm`, or `nccl` between cards
+ * - ranks that a launcher of MPI started, and ranks of several hosts without cards: `mpi`
  * - several hosts with cards: `nccl`, whose ranks meet at a store
  *
  * @module
@@ -16,6 +17,7 @@ import { type RankEnvironment, readRankEnvironment } from "../runtime/rank_envir
 import { giveUpShm } from "./control/shm_join.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";
+import { openMpiMemory } from "./data/mpi/memory.ts";
 import { openNcclMemory } from "./data/nccl/memory.ts";
 import type { OpenPlaneMemory } from "./data/plane_memory.ts";
 import { openCopiedMemory, openMappedMemory } from "./data/staged_memory.ts";
@@ -24,7 +26,7 @@ import { giveUpHosts, type HostsPlace } from "./hosts/join.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Names of backends. */
-export const BACKENDS = ["loopback", "shm", "nccl"] as const;
+export const BACKENDS = ["loopback", "shm", "mpi", "nccl"] as const;
 /** Name of a backend. */
 export type Backend = typeof BACKENDS[number];
 
@@ -61,6 +63,11 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
     return openLoopback(request.world ?? createLoopbackWorld(1), rank, device, request);
   },
   shm: (request) => openShm(request.device, onOneHost(request)),
+  async mpi(request) {
+    const { openMpi } = await import("./data/mpi/open.ts");
+    const { localWorldSize = request.worldSize, masterAddr: address, masterPort: port } = request.launch ?? {};
+    return await openMpi(request.device, { ...request, localWorldSize, address, port });
+  },
   async nccl(request) {
     const { openNccl } = await import("./data/nccl/open.ts");
     const mayStage = request.backend !== "nccl";
@@ -71,6 +78,7 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
 const PLANE_MEMORIES: Readonly<Record<Backend, OpenPlaneMemory>> = {
   loopback: openCopiedMemory,
   shm: openMappedMemory,
+  mpi: openMpiMemory,
   nccl: openNcclMemory,
 };
 
@@ -132,9 +140,15 @@ function hostsOf({ launch, worldSize, rank, report }: HostsRequest): HostsPlace 
   return { address, port, localWorldSize, token: "" };
 }
 
-/** Backend of `auto` for a world of ranks that have such a device. */
-export function backendOf({ traits }: Pick<Device, "traits">, worldSize: number): "loopback" | "nccl" | "shm" {
-  return worldSize === 1 ? "loopback" : traits.backend;
+/** Backend of `auto` for a world of ranks that have such a device. @param launch given where a launcher started this process */
+export function backendOf(
+  { traits }: Pick<Device, "traits">,
+  worldSize: number,
+  launch?: Pick<RankEnvironment, "launcher" | "localWorldSize">,
+): Backend {
+  if (worldSize === 1) return "loopback";
+  const isOfMpi = launch !== undefined && (launch.launcher === "mpi" || launch.localWorldSize < worldSize);
+  return traits.backend === "shm" && isOfMpi ? "mpi" : traits.backend;
 }
 
 /**
@@ -157,7 +171,7 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
   const launch = isExplicit ? undefined : readRankEnvironment();
   const worldSize = world?.size ?? options.worldSize ?? launch?.worldSize ?? 1;
   const rank = options.rank ?? launch?.rank ?? 0;
-  const automatic = world !== undefined ? "loopback" : backendOf(options.device, worldSize);
+  const automatic = world !== undefined ? "loopback" : backendOf(options.device, worldSize, launch);
   const open = OPENERS[backend === "auto" ? automatic : backend];
   if (open === undefined) {
     throw new ArgumentError(`No backend is called '${backend}': there are auto, ${BACKENDS.join(", ")}`);

@@ -1,7 +1,8 @@
 /**
  * Lists the places in which a C library may lie, and explains why a file there did not load. Opening is left to `src/ffi/mod.ts`.
  *
- * A file that is named (by the option, then by `FULLYSHARD_<NAME>_LIBRARY`) is the only place. Otherwise the order is:
+ * A file that is named (by the option, then by `FULLYSHARD_<NAME>_LIBRARY`) is the only place. Otherwise the order is, after
+ * directories that the caller knows:
  * 1. Python environments;
  * 2. CUDA_HOME;
  * 3. LD_LIBRARY_PATH;
@@ -32,6 +33,11 @@ export interface LibrarySource {
   readonly packageDirectories: readonly string[];
   /** Names of files beside it that it opens by bare name, which the linker knows only of loaded ones. */
   readonly companions?: RegExp;
+  /**
+   * Loaded once more and for good, for libraries that run threads of their own; `globally` if files that it loads itself look for its
+   * symbols among those of the process.
+   */
+  readonly staysLoaded?: "here" | "globally";
   /** It belongs to the CUDA toolkit. */
   readonly cuda?: boolean;
   /** It belongs to NVIDIA's driver, which containers and WSL bring from outside. */
@@ -58,12 +64,18 @@ export interface LibrarySpec<T extends BindingTable> extends LibrarySource, Load
  * @param source the library
  * @param environment variables that steer the search
  * @param explicit a file to load, and no other
+ * @param first directories that come before all others
  */
-export function candidatePaths(source: LibrarySource, environment: Environment, explicit?: string): string[] {
+export function candidatePaths(
+  source: LibrarySource,
+  environment: Environment,
+  explicit?: string,
+  first: readonly string[] = [],
+): string[] {
   const named = explicit ?? (source.override === undefined ? undefined : environment.text(source.override));
   if (named !== undefined) return [named];
   if (source.systemOnly === true) return [...source.sonames];
-  const directories: string[] = [];
+  const directories = [...first];
   for (const prefix of [environment.text("VIRTUAL_ENV"), environment.text("CONDA_PREFIX")]) {
     if (prefix !== undefined) directories.push(`${prefix}/lib`, ...packagesOf(prefix, "site-packages", source));
   }

@@ -10,10 +10,10 @@
 import { LibraryNotFoundError, UnsupportedError } from "../errors.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { requestPermission } from "../runtime/permissions.ts";
-import { LIBDL, RTLD_NOW } from "./bindings/libdl.ts";
+import { LIBDL, RTLD_GLOBAL, RTLD_NOW } from "./bindings/libdl.ts";
 import { cutOff } from "./elf.ts";
 import { candidatePaths, companionPaths, explainFailure, type LibrarySpec } from "./library.ts";
-import type { BindingTable, FfiProvider, Library } from "./types.ts";
+import type { BindingTable, FfiProvider, Library, NativeAddress } from "./types.ts";
 
 /** Options of {@link openLibrary}. */
 export interface OpenLibraryOptions {
@@ -21,6 +21,8 @@ export interface OpenLibraryOptions {
   readonly provider?: FfiProvider | undefined;
   /** Load this file, and no other. Stronger than the environment's override. */
   readonly path?: string;
+  /** Directories to search before all others. */
+  readonly directories?: readonly string[];
   /** Variables to read; the variables of the process unless given. */
   readonly environment?: Environment;
 }
@@ -66,15 +68,17 @@ export async function openLibrary<T extends BindingTable>(
   const provider = options.provider ?? await openProvider();
   const environment = options.environment ?? processEnvironment();
   const tried: { path: string; reason: string }[] = [];
-  for (const path of candidatePaths(spec, environment, options.path)) {
+  for (const path of candidatePaths(spec, environment, options.path, options.directories)) {
     const reason = cutOff(path);
     if (reason !== undefined) {
       tried.push({ path, reason });
       continue;
     }
     try {
+      const { staysLoaded = spec.cuda === true || spec.driver === true ? "here" : undefined } = spec;
+      if (staysLoaded === "globally") await keepLoaded(provider, [path], RTLD_NOW | RTLD_GLOBAL);
       const library = provider.load(spec.name, path, spec.bindings, spec);
-      if (spec.cuda === true || spec.driver === true) await keepLoaded(provider, [path, ...companionPaths(spec, path)]);
+      if (staysLoaded === "here") await keepLoaded(provider, [path, ...companionPaths(spec, path)]);
       return { ...library, tried };
     } catch (error) {
       tried.push({ path, reason: explainFailure(path, error) });
@@ -84,10 +88,24 @@ export async function openLibrary<T extends BindingTable>(
 }
 
 /**
- * Loads files once more and for good. CUDA's libraries run threads of their own; Deno unloads what it has loaded when it
- * ends, and a thread whose code is gone crashes the process.
+ * Loads files once more and for good. CUDA's and MPI's libraries run threads of their own; Deno unloads what it has loaded when
+ * it ends, and a thread whose code is gone crashes the process.
  */
-async function keepLoaded(provider: FfiProvider, paths: readonly string[]): Promise<void> {
+async function keepLoaded(provider: FfiProvider, paths: readonly string[], mode: number = RTLD_NOW): Promise<void> {
   const { symbols } = await openLibrary(LIBDL, { provider });
-  for (const path of paths) symbols.dlopen(path, RTLD_NOW);
+  for (const path of paths) symbols.dlopen(path, mode);
+}
+
+/**
+ * The addresses of data that a library exports, by name; null for one that it lacks.
+ *
+ * @param library an open library
+ */
+export async function dataSymbols(
+  { path, provider }: Pick<Library<BindingTable>, "path" | "provider">,
+  names: readonly string[],
+): Promise<readonly NativeAddress[]> {
+  const { symbols } = await openLibrary(LIBDL, { provider });
+  const handle = symbols.dlopen(path, RTLD_NOW);
+  return names.map((name) => symbols.dlsym(handle, name));
 }

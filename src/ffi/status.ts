@@ -83,6 +83,16 @@ function lastErrorInto({ statuses, bound }: CallSite): string | undefined {
   return words === "" ? undefined : words;
 }
 
+/** A status' text, of libraries that write it to a place that they are given. */
+function textInto({ statuses, bound }: CallSite, status: number): string | undefined {
+  const write = statuses.textInto === undefined ? undefined : bound.get(statuses.textInto);
+  if (write === undefined) return undefined;
+  const [text, length] = [new Uint8Array(ERROR_BYTES), new Int32Array(1)];
+  write(status, text, length);
+  const words = new TextDecoder().decode(text.subarray(0, length[0])).replaceAll("\0", "");
+  return words === "" ? undefined : words;
+}
+
 /** A status' name, and in words: name, text, and what the library says of its last error. */
 function statusWords(site: CallSite, status: number): { code: string | undefined; words: string } {
   const { statuses, bound, provider } = site;
@@ -91,9 +101,11 @@ function statusWords(site: CallSite, status: number): { code: string | undefined
     return typeof answer === "string" && answer !== "" ? answer : undefined;
   };
   const code = statuses.names[status] ?? ask(statuses.nameOf, status);
-  const text = ask(statuses.textOf, status);
+  const text = ask(statuses.textOf, status) ?? textInto(site, status);
   const last = (ask(statuses.lastError, provider.nullAddress) ?? lastErrorInto(site))?.trim();
   const details = [text === code ? undefined : text, last].filter((detail) => detail !== undefined);
+  const [first] = details;
+  if (code === undefined && first !== undefined && statuses.textInto !== undefined) return { code, words: first };
   const words = code ?? "unknown status";
   return { code, words: details.length === 0 ? words : `${words} (${details.join("; ")})` };
 }

@@ -172,6 +172,8 @@ export interface StatusWords {
   readonly lastError?: string;
   /** The binding that writes the last error's text to a place of this number of bytes. */
   readonly lastErrorInto?: string;
+  /** The binding that writes a status' text to one place, and the text's length to a second one. */
+  readonly textInto?: string;
 }
 
 /** One C function. */

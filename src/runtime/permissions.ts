@@ -9,7 +9,7 @@
 export type Permission =
   | { readonly name: "ffi" }
   | { readonly name: "env"; readonly variable?: string }
-  | { readonly name: "sys"; readonly kind: "hostname" };
+  | { readonly name: "sys"; readonly kind: "hostname" | "networkInterfaces" };
 
 type State = { readonly state: string };
 

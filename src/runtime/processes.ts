@@ -106,6 +106,14 @@ export function onUncaughtError(listener: (error: unknown) => void): void {
   });
 }
 
+/**
+ * Calls `listener` when this process ends by itself, also after an uncaught error, with its exit code. It must do all it does before it
+ * returns: no event is handled any more.
+ */
+export function onExit(listener: (exitCode: number) => void): void {
+  process.once("exit", listener);
+}
+
 export function processId(): number {
   return process.pid;
 }

@@ -5,7 +5,14 @@
  */
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { type EnvSource, isInteger, processSource } from "./env.ts";
-import { type EnclosingLauncher, foreignLauncher, foreignRankError } from "./launchers.ts";
+import {
+  type EnclosingLauncher,
+  foreignLauncher,
+  foreignRankError,
+  mpiLibraryOf,
+  mpiVariables,
+  startedByMpi,
+} from "./launchers.ts";
 import { isSlurmTask, slurmVariables } from "./slurm.ts";
 import type { EnvName } from "./variables.ts";
 
@@ -14,6 +21,8 @@ const MAX_RANKS = 2 ** 31 - 1;
 
 /** The launch environment of one rank, in full. */
 export interface RankEnvironment {
+  /** Launcher whose variables these are; `mpi` is any launcher of MPI, such as mpirun. */
+  readonly launcher: "torchrun" | "slurm" | "mpi";
   readonly rank: number;
   readonly worldSize: number;
   readonly localRank: number;
@@ -27,8 +36,8 @@ export interface RankEnvironment {
 
 /**
  * Reads this process's rank from torchrun's variables or, if none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE is set,
- * from those of a task that SLURM's srun started. A rank of another launcher, such as mpirun, is refused. FULLYSHARD_LAUNCHER
- * selects the variables: `torchrun`, `slurm`, or `none` for a process on its own.
+ * from those of a launcher of MPI, such as mpirun, or of a task that SLURM's srun started. A rank of another launcher is refused.
+ * FULLYSHARD_LAUNCHER selects the variables: `torchrun`, `mpi`, `slurm`, or `none` for a process on its own.
  *
  * Missing LOCAL_* variables are derived: one host is assumed unless LOCAL_WORLD_SIZE differs.
  *
@@ -39,12 +48,15 @@ export interface RankEnvironment {
 export function readRankEnvironment(source: EnvSource = processSource): RankEnvironment | undefined {
   const chosen = chosenLauncher(source);
   if (chosen === "none") return undefined;
-  const own = chosen === "slurm" ? undefined : readTorchrun(source);
+  const own = chosen === "slurm" || chosen === "mpi" ? undefined : readTorchrun(source, "torchrun");
   if (own !== undefined || chosen === "torchrun") return own;
+  const ofMpi = chosen === "slurm" ? undefined : mpiVariables(source);
+  if (ofMpi !== undefined) return readTorchrun((name) => ofMpi[name], "mpi");
   const foreign = chosen === "slurm" ? undefined : foreignLauncher(source);
-  if (foreign !== undefined) throw foreignRankError(foreign);
+  if (foreign !== undefined) throw foreignRankError(foreign, mpiLibraryOf(source) !== undefined);
+  if (chosen === "mpi") return requireAlone(source);
   const variables = slurmVariables(source, chosen === "slurm");
-  return variables === undefined ? undefined : readTorchrun((name) => variables[name]);
+  return variables === undefined ? undefined : readTorchrun((name) => variables[name], "slurm");
 }
 
 /**
@@ -64,19 +76,26 @@ export function enclosingLauncher(source: EnvSource = processSource): EnclosingL
   return { name: "SLURM's srun", said, size: Number(size), localSize: undefined };
 }
 
-function chosenLauncher(source: EnvSource): "torchrun" | "slurm" | "none" | undefined {
+/** A process that FULLYSHARD_LAUNCHER says a launcher of MPI started, but not as one of several. */
+function requireAlone(source: EnvSource): undefined {
+  if (startedByMpi(source)) return undefined;
+  const expected = "a process that mpirun or mpiexec started";
+  throw new ConfigError([{ path: "FULLYSHARD_LAUNCHER", expected, got: "mpi, and no variable of such a launcher" }]);
+}
+
+function chosenLauncher(source: EnvSource): RankEnvironment["launcher"] | "none" | undefined {
   const chosen = source("FULLYSHARD_LAUNCHER");
   if (chosen === undefined || chosen === "") return undefined;
-  if (chosen === "torchrun" || chosen === "slurm" || chosen === "none") return chosen;
+  if (chosen === "torchrun" || chosen === "slurm" || chosen === "mpi" || chosen === "none") return chosen;
   throw new ConfigError([{
     path: "FULLYSHARD_LAUNCHER",
-    expected: "torchrun or slurm",
+    expected: "torchrun, mpi or slurm",
     got: `${JSON.stringify(chosen)}; none is for a process on its own`,
   }]);
 }
 
 /** Reads torchrun's variables. */
-function readTorchrun(source: EnvSource): RankEnvironment | undefined {
+function readTorchrun(source: EnvSource, launcher: RankEnvironment["launcher"]): RankEnvironment | undefined {
   const problems: ConfigProblem[] = [];
   const integer = (name: EnvName, low: number, high: number): number | undefined => {
     const raw = source(name);
@@ -119,6 +138,7 @@ function readTorchrun(source: EnvSource): RankEnvironment | undefined {
 
   const perHost = localWorldSize ?? worldSize;
   return {
+    launcher,
     rank,
     worldSize,
     localRank: localRank ?? rank % perHost,

@@ -36,7 +36,7 @@ export const ENV = {
   NCCL_MULTI_RANK_GPU_ENABLE: { meaning: "1: NCCL 2.30 and newer joins ranks that have one card", kind: "integer" },
   NCCL_WIN_ENABLE: { meaning: "0: NCCL registers no memory, and gathers by kernels", kind: "integer" },
   FULLYSHARD_LAUNCHER: {
-    meaning: "whose variables say which rank this is: torchrun, slurm, or none; by default torchrun's, else SLURM's",
+    meaning: "whose variables say which rank this is: torchrun, mpi, slurm, or none; by default the first that are set",
     kind: "text",
   },
   SLURM_PROCID: { meaning: "RANK, of a task that srun started", kind: "integer", mustBeReadable: true },
@@ -156,7 +156,10 @@ export const ENV = {
   FULLYSHARD_CUBLASLT_LIBRARY: { meaning: "file to load as cuBLASLt", kind: "text" },
   FULLYSHARD_CUDNN_LIBRARY: { meaning: "file to load as cuDNN", kind: "text" },
   FULLYSHARD_NVRTC_LIBRARY: { meaning: "file to load as NVRTC", kind: "text" },
-  FULLYSHARD_MPI_LIBRARY: { meaning: "file to load as MPI", kind: "text" },
+  FULLYSHARD_MPI_LIBRARY: { meaning: "file to load as MPI, instead of the launcher's", kind: "text" },
+  OMPI_LIBDIR_LOC: { meaning: "folder of Open MPI's library; set by its mpirun", kind: "text" },
+  OPAL_PREFIX: { meaning: "folder of Open MPI", kind: "text" },
+  I_MPI_ROOT: { meaning: "folder of Intel MPI", kind: "text" },
   FULLYSHARD_KERNEL_CACHE: {
     meaning: "folder for compiled GPU kernels, instead of fullyshard/kernels in the user's folder for caches",
     kind: "text",

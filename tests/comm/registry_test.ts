@@ -49,12 +49,12 @@ test("openWindow() and reduceScatter() give what was published and its sum where
 test("openProcessGroup() refuses half an environment and ranks of other hosts", { timeout: 60_000 }, async () => {
   const [half, hosts] = await Promise.all([
     run({ RANK: "0" }),
-    run({ RANK: "0", WORLD_SIZE: "4", LOCAL_WORLD_SIZE: "2", LOCAL_RANK: "0" }),
+    run({ RANK: "0", WORLD_SIZE: "4", LOCAL_WORLD_SIZE: "2", LOCAL_RANK: "0", FULLYSHARD_MPI_LIBRARY: "/absent.so" }),
   ]);
   assert.match(half[0] ?? "", /ConfigError.*WORLD_SIZE: expected to be set/s);
   assert.match(
     hosts[0] ?? "",
-    /RendezvousError.*joins ranks of one host, but LOCAL_WORLD_SIZE is 2 of 4.*device 'cuda'/,
+    /LibraryNotFoundError: Cannot open MPI. It joins ranks of several hosts, .*'mpirun -n 4 .*absent\.so: no such file/s,
   );
 });
 

@@ -81,8 +81,9 @@ export const MESSAGE_SCENARIOS: Scenarios = {
     const ptr = place(rank, new Uint8Array(400));
     const call = (): unknown =>
       group.rank === 0 ? group.send(ptr, 400, 1, "keys") : group.rank === 1 ? group.receive(ptr, 396, 0, "keys") : 0;
-    // Between hosts, ranks at neither end may come through the first barrier before they hear of it.
+    // Between hosts, ranks at neither end may hear of it before they come through the first barrier, or any later one.
     assert.throws(() => {
+      group.barrier("before");
       call();
       group.barrier("after");
       group.barrier("after that");

@@ -21,6 +21,11 @@ function scenariosOf(size: number): Scenarios {
   return size === 1 ? OF_ANY : { ...OF_ANY, ...OF_SEVERAL };
 }
 
+/** Names of the scenarios of a world, in the order of {@link conform}'s outcomes. */
+export function scenarioNames(size: number): readonly string[] {
+  return Object.keys(scenariosOf(size));
+}
+
 /** Runs all scenarios, each in a world of its own; returns what each threw, or nothing. */
 export async function conform({ open, device, size }: WorldRank): Promise<readonly string[]> {
   const problems: string[] = [];
@@ -49,7 +54,7 @@ export function conformPlanes(
   timeout: number = 120_000,
 ): void {
   for (const size of sizes) {
-    const scenarios = Object.keys(scenariosOf(size));
+    const scenarios = scenarioNames(size);
     // Starting ranks costs more than a scenario: the first test runs them all.
     let running: Promise<readonly (readonly string[])[]> | undefined;
     for (const [index, scenario] of scenarios.entries()) {

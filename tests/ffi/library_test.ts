@@ -13,7 +13,7 @@ import { CUDART } from "../../src/ffi/bindings/cudart.ts";
 import { LIBC } from "../../src/ffi/bindings/libc.ts";
 import { NCCL } from "../../src/ffi/bindings/nccl.ts";
 import { NVRTC } from "../../src/ffi/bindings/nvrtc.ts";
-import { MPI } from "../../src/ffi/catalog.ts";
+import { MPI } from "../../src/ffi/bindings/mpi.ts";
 import { candidatePaths, isAbsence } from "../../src/ffi/library.ts";
 import { openLibrary } from "../../src/ffi/mod.ts";
 import type { Environment } from "../../src/runtime/env.ts";

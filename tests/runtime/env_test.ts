@@ -50,6 +50,7 @@ describe("readRankEnvironment()", () => {
       MASTER_PORT: "29500",
     };
     assert.deepEqual(rankOf(values), {
+      launcher: "torchrun",
       rank: 5,
       worldSize: 8,
       localRank: 1,
@@ -62,7 +63,7 @@ describe("readRankEnvironment()", () => {
   });
 
   it("derives what is left out", () => {
-    const rest = { masterAddr: undefined, masterPort: undefined, runId: undefined };
+    const rest = { launcher: "torchrun", masterAddr: undefined, masterPort: undefined, runId: undefined };
     const alone = { rank: 1, worldSize: 2, localRank: 1, localWorldSize: 2, groupRank: 0, ...rest };
     assert.deepEqual(rankOf({ RANK: "1", WORLD_SIZE: "2" }), alone);
     const hosts = { rank: 5, worldSize: 8, localRank: 1, localWorldSize: 4, groupRank: 1, ...rest };

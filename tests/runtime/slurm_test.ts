@@ -26,6 +26,7 @@ const task: Values = {
 describe("readRankEnvironment() of SLURM", () => {
   it("gives a task its rank, and the first host as where ranks meet", () => {
     assert.deepEqual(read(task), {
+      launcher: "slurm",
       rank: 5,
       worldSize: 8,
       localRank: 1,
@@ -46,7 +47,7 @@ describe("readRankEnvironment() of SLURM", () => {
     assert.equal(read({ ...both, FULLYSHARD_LAUNCHER: "slurm" })?.rank, 5);
     assert.equal(read({ ...task, FULLYSHARD_LAUNCHER: "torchrun" }), undefined);
     assert.throws(() => read({ FULLYSHARD_LAUNCHER: "slurm" }), /SLURM_STEP_NODELIST: expected to be set by srun/);
-    assert.throws(() => read({ FULLYSHARD_LAUNCHER: "mpi" }), /expected torchrun or slurm, got "mpi"/);
+    assert.throws(() => read({ FULLYSHARD_LAUNCHER: "pbs" }), /expected torchrun, mpi or slurm, got "pbs"/);
   });
 
   it("takes a batch script and a step of one task for processes on their own", () => {

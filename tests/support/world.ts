@@ -102,7 +102,7 @@ function placeOf(run: object): ModulePlace {
   return places.get(run) ?? assert.fail("tell rankFunctions() what ranks should run");
 }
 
-function orderOf<D>(run: object, rank: number, options: WorldOptions<D>): RankOrder {
+export function orderOf<D>(run: object, rank: number, options: WorldOptions<D>): RankOrder {
   const { planes = {}, memoryBytes, prepare, data } = options;
   const base = { stagingBytes: 2 ** 22, timeoutSeconds: 20, joinTimeoutSeconds: 20 };
   const functions = { run: placeOf(run), prepare: prepare === undefined ? undefined : placeOf(prepare) };

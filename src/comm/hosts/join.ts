@@ -41,6 +41,8 @@ export interface HostsJoinOptions extends ControlOptions {
   readonly token: string;
   /** Seconds to wait for a rank that has not started; default 60. */
   readonly joinTimeoutSeconds?: number | undefined;
+  /** Descriptor of rank 0's listener at that port, which this call owns. @default one is opened */
+  readonly listener?: number | undefined;
 }
 
 /** Meeting point of the ranks of several hosts. */
@@ -88,8 +90,8 @@ export async function giveUpHosts(options: HostsJoinOptions, reason: string, ove
   }
 }
 
-function startStore(sockets: Sockets, { address, port, worldSize, token }: HostsJoinOptions): BackgroundWorker {
-  const listener = sockets.listen(address, port);
+function startStore(sockets: Sockets, options: HostsJoinOptions): BackgroundWorker {
+  const { address, port, worldSize, token, listener = sockets.listen(address, port) } = options;
   if (listener === undefined) {
     throw new RendezvousError(
       `Rank 0 cannot serve the store at port ${port}, which another process of this host has. Give the ranks of all hosts ` +

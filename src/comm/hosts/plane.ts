@@ -142,6 +142,12 @@ export class HostsControlPlane extends SharedControlPlane {
     this.compareCalls();
   }
 
+  override watch(ready: () => boolean, stage: string): void {
+    super.watch(ready, stage);
+    this.#link.look();
+    this.compareCalls();
+  }
+
   split(ranks: readonly number[], name: string): HostsControlPlane {
     this.agreeOnSplit(ranks);
     return new HostsControlPlane(this.#link, this.placeIn(ranks, name), this.#hosts, this.timeoutSeconds);

@@ -1,0 +1,99 @@
+/**
+ * Hosts out of network namespaces on one bridge, and launchers' command lines over them, with a stand-in for ssh. Needs root.
+ *
+ * @module
+ */
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import type { MpiLauncher } from "../../tests/support/mpi_world.ts";
+
+const BRIDGE = "fullyshard";
+const script = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
+
+/** Hosts that exist until they are disposed. */
+export interface Hosts extends Disposable {
+  /** Addresses, host 1 first. */
+  readonly addresses: readonly string[];
+  /** Cuts a host off, or joins it again. */
+  cut(host: number, isCut: boolean): void;
+}
+
+/** Runs a command; returns what it said if it failed. */
+function attempt(command: string): string | undefined {
+  const { status, stderr, error } = spawnSync("sh", ["-c", command], { encoding: "utf8" });
+  return status === 0 ? undefined : `${command}: ${error?.message ?? stderr.trim()}`;
+}
+
+function must(command: string): void {
+  const problem = attempt(command);
+  if (problem !== undefined) throw new Error(problem);
+}
+
+/** Reason why this machine cannot make hosts; undefined if it can. */
+export function hostsObstacle(): string | undefined {
+  const problem = attempt("ip netns add fullyshard-try && ip netns del fullyshard-try") ??
+    attempt("unshare --uts --ipc --mount --pid --fork --kill-child true");
+  return problem === undefined ? undefined : `needs network namespaces (${problem.slice(0, 120)})`;
+}
+
+/** Makes hosts. @param rate of each host's link, such as `1gbit`; as fast as the machine unless given */
+export function makeHosts(count: number, rate?: string): Hosts {
+  const numbers = Array.from({ length: count }, (_, i) => i + 1);
+  const remove = (): void => {
+    for (const number of numbers) attempt(`ip netns del fullyshard${number}`);
+    attempt(`ip link del ${BRIDGE}`);
+  };
+  remove(); // an earlier run may have been killed
+  try {
+    must(`ip link add ${BRIDGE} type bridge && ip link set ${BRIDGE} up`);
+    for (const number of numbers) {
+      const inside = `ip -n fullyshard${number}`;
+      must(
+        [
+          `ip netns add fullyshard${number}`,
+          `ip link add fsv${number} type veth peer name e0 netns fullyshard${number}`,
+          `ip link set fsv${number} master ${BRIDGE} up`,
+          `${inside} link set lo up`,
+          `${inside} addr add 10.77.0.${number}/24 dev e0`,
+          `${inside} link set e0 up`,
+        ].join(" && "),
+      );
+      if (rate !== undefined) {
+        must(`ip netns exec fullyshard${number} tc qdisc add dev e0 root tbf rate ${rate} burst 256kb latency 50ms`);
+      }
+    }
+  } catch (error) {
+    remove();
+    throw error;
+  }
+  return {
+    addresses: numbers.map((number) => `10.77.0.${number}`),
+    cut: (host, isCut) => must(`ip link set fsv${host} ${isCut ? "down" : "up"}`),
+    [Symbol.dispose]: remove,
+  };
+}
+
+/** The command line of a launcher that starts ranks on hosts, as many on each; it runs on host 1. */
+export function onHosts(
+  { addresses }: Pick<Hosts, "addresses">,
+  { kind, program, flags }: MpiLauncher,
+  size: number,
+  rank: readonly string[],
+): readonly string[] {
+  const each = size / addresses.length;
+  const list = addresses.map((address) => `${address}:${each}`).join(",");
+  const prefix = program.replace(/\/bin\/[^/]+$/, "");
+  const start = kind === "Open MPI"
+    ? [
+      ...[program, ...flags, "--prefix", prefix, "--host", list, "--map-by", `ppr:${each}:node`],
+      ...["--prtemca", "plm_ssh_agent", script("./rsh.sh"), "--mca", "btl_tcp_if_include", "e0"],
+    ]
+    : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0", "-hosts", list];
+  const line = [...start, "-n", String(size), ...rank].map(quoted).join(" ");
+  return [script("./in_host.sh"), "1", line];
+}
+
+/** A word for the shell. */
+function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

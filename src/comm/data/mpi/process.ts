@@ -1,0 +1,152 @@
+/**
+ * This process's part in MPI: initialized once, and finalized as the last act of the process.
+ *
+ * Note [The end of MPI]
+ * - `MPI_Finalize` may block until all ranks call it, and Hydra kills the ranks that live on after it once one has exited. So it
+ *   is called when nothing else is left to do, behind a barrier whose request is tested: with all ranks there, it ends.
+ * - A rank that does not see the others come within {@link FAREWELL_MS} leaves without it.
+ * - After a failure a rank makes no call any more, as messages may be under way from memory that is freed. It leaves after {@link
+ *   LINGER_MS}: so the others have the time to say why, before the launcher kills them.
+ *
+ * @module
+ */
+import { at } from "../../../at.ts";
+import { NativeError, RendezvousError, UnsupportedError } from "../../../errors.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { blockFor, sleep } from "../../../runtime/clock.ts";
+import { onExit } from "../../../runtime/processes.ts";
+import { type OpenMpiLibrary, openMpiLibrary } from "./library.ts";
+import { RequestSlots } from "./requests.ts";
+
+/** Longest time that a rank waits at its end for the others, and the time that it gives them after a failure. */
+const FAREWELL_MS = 60_000;
+const LINGER_MS = 1500;
+/** Pause between two tests of a request that takes long. */
+const TEST_MS = 1;
+
+/** Longest time for what ranks do before they can watch each other. */
+export interface JoinDeadline {
+  /** Value of `performance.now()` at which to give up. */
+  readonly at: number;
+  /** Seconds that this is, for messages. */
+  readonly seconds: number;
+}
+
+/** One process of an MPI world. */
+export class MpiProcess {
+  readonly library: OpenMpiLibrary;
+  readonly requests: RequestSlots;
+  readonly rank: number;
+  readonly size: number;
+  #communicator: NativeAddress;
+  /** Keeps the place of the communicator's handle reachable. */
+  readonly #place: BigUint64Array = new BigUint64Array(1);
+  /** Smallest tag that no group of this rank has had. */
+  nextTag = 1;
+  /** True once a group of this process has failed. */
+  hasFailed = false;
+
+  /** Use {@link openMpiProcess}. */
+  constructor(library: OpenMpiLibrary) {
+    const { symbols, provider, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN }, funneled } = library;
+    const isInitialized = new Int32Array(1);
+    symbols.MPI_Initialized(isInitialized);
+    if (isInitialized[0] !== 0) {
+      throw new UnsupportedError("Cannot share MPI with other code of this process that has initialized it already");
+    }
+    const provided = Int32Array.of(-1);
+    symbols.MPI_Init_thread(provider.nullAddress, provider.nullAddress, funneled, provided);
+    if (at(provided, 0, "thread level") < funneled) {
+      throw new UnsupportedError(
+        `Cannot use ${library.path}: it was built without threads (MPI_THREAD_FUNNELED), and runtimes have several`,
+      );
+    }
+    symbols.MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    this.library = library;
+    this.requests = new RequestSlots(library);
+    this.#communicator = MPI_COMM_WORLD;
+    const [rank, size] = [new Int32Array(1), new Int32Array(1)];
+    symbols.MPI_Comm_rank(MPI_COMM_WORLD, rank);
+    symbols.MPI_Comm_size(MPI_COMM_WORLD, size);
+    this.rank = at(rank, 0, "rank");
+    this.size = at(size, 0, "size");
+    onExit((exitCode) => this.#end(exitCode !== 0 || this.hasFailed));
+  }
+
+  /** A communicator of all ranks that other code of the process does not use. */
+  get communicator(): NativeAddress {
+    return this.#communicator;
+  }
+
+  /** Makes the communicator. Collective. */
+  async duplicate(deadline: JoinDeadline): Promise<void> {
+    const { symbols, provider, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN } } = this.library;
+    const place = provider.addressOf(this.#place);
+    await this.finish(
+      (request) => symbols.MPI_Comm_idup(MPI_COMM_WORLD, place, request),
+      "make a communicator",
+      deadline,
+    );
+    this.#communicator = provider.offset(provider.nullAddress, Number(at(this.#place, 0, "communicator")));
+    symbols.MPI_Comm_set_errhandler(this.#communicator, MPI_ERRORS_RETURN);
+  }
+
+  /** Gives all ranks the bytes of rank 0, which are as long on each. Collective, for ranks that do not watch each other yet. */
+  async broadcast(bytes: Uint8Array, deadline: JoinDeadline): Promise<void> {
+    const { symbols, provider, handles: { MPI_BYTE } } = this.library;
+    const from = provider.addressOf(bytes);
+    await this.finish(
+      (request) => symbols.MPI_Ibcast(from, bytes.length, MPI_BYTE, 0, this.#communicator, request),
+      "tell the ranks where to meet",
+      deadline,
+    );
+  }
+
+  /** Begins a request and returns once it has finished. @throws {RendezvousError} at the deadline, or if MPI fails */
+  async finish(begin: (request: NativeAddress) => void, what: string, deadline: JoinDeadline): Promise<void> {
+    const words = `Rank ${this.rank} of ${this.size} cannot ${what} over MPI (${this.library.version})`;
+    try {
+      const request = this.requests.begin(begin);
+      while (!this.requests.test(request)) {
+        if (performance.now() > deadline.at) {
+          throw new RendezvousError(`${words}: a rank did not take part within ${deadline.seconds} s`);
+        }
+        await sleep(TEST_MS);
+      }
+    } catch (error) {
+      if (error instanceof NativeError) throw new RendezvousError(`${words}: ${error.message}`);
+      throw error;
+    }
+  }
+
+  /** See Note [The end of MPI]. */
+  #end(hasFailed: boolean): void {
+    if (hasFailed) return blockFor(LINGER_MS);
+    const { symbols } = this.library;
+    const end = performance.now() + FAREWELL_MS;
+    try {
+      const request = this.requests.begin((slot) => symbols.MPI_Ibarrier(this.#communicator, slot));
+      while (!this.requests.test(request)) {
+        if (performance.now() > end) return;
+        blockFor(TEST_MS);
+      }
+      symbols.MPI_Finalize();
+    } catch (error) {
+      // A dead rank ends the barrier; what the run had to say of it has been said.
+      if (!(error instanceof NativeError)) throw error;
+    }
+  }
+}
+
+let opened: Promise<MpiProcess> | undefined;
+
+/** Initializes MPI, or gives what this process has already. Blocks until all ranks have come so far. */
+export function openMpiProcess(deadline: JoinDeadline): Promise<MpiProcess> {
+  return opened ??= begin(deadline);
+}
+
+async function begin(deadline: JoinDeadline): Promise<MpiProcess> {
+  const mpi = new MpiProcess(await openMpiLibrary());
+  await mpi.duplicate(deadline);
+  return mpi;
+}

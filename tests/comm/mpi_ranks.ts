@@ -1,0 +1,30 @@
+/** What ranks of `mpiWorld()` run in the short test. @module */
+import { CONTROL_SCENARIOS } from "../conformance/control_plane_scenarios.ts";
+import { DATA_SCENARIOS } from "../conformance/data_plane_scenarios.ts";
+import { MESSAGE_SCENARIOS } from "../conformance/message_scenarios.ts";
+import { type PlaneOptions, rankFunctions, type WorldRank } from "../support/world.ts";
+
+/** Chunks so small that sums take many rounds. */
+export const MPI_PLANES: PlaneOptions = { chunkBytes: 4096 };
+
+const NAMES: readonly string[] = [
+  "exchange() gives all ranks the bytes of each",
+  "allReduce() gives the sum",
+  "allReduce() gives the largest value",
+  "reduceScatter() sums ragged slices",
+  "split() makes groups that work apart",
+  "transfer() passes messages round a ring, both ways at once",
+];
+
+/** Runs some scenarios of the suite in one world. */
+export async function fewCalls({ group, device }: WorldRank): Promise<string> {
+  const all = { ...CONTROL_SCENARIOS, ...DATA_SCENARIOS, ...MESSAGE_SCENARIOS };
+  for (const name of NAMES) {
+    const scenario = all[name];
+    if (scenario === undefined) throw new Error(`no scenario '${name}'`);
+    await scenario({ group, device });
+  }
+  return `${group.kind} of ${group.size}`;
+}
+
+rankFunctions(import.meta.url, { fewCalls });
