@@ -99,6 +99,7 @@ const vocabularyCrossEntropyOp = linearLossOp<VocabularyLossAttrs>({
   rowLosses,
   // Ranks whose parts differ in size must call the same collectives.
   columns: ({ vocab, group: { size } }) => chunkRange(vocab, 0, size).length,
+  classes: ({ vocab }) => vocab,
 });
 
 /**

@@ -10,6 +10,7 @@ import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
+import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { weightedInputs } from "../data/mixture.ts";
 import { openRows } from "../data/rows/open_rows.ts";
@@ -95,7 +96,8 @@ export async function inspectData(
     throw new ConfigError([{ path: name, expected, got }]);
   }
   const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
-  const encoding = { tokenizer, templates, lossOn, maxLength, name, textField, isPreference };
+  const ends = config.preference === "orpo" ? { beginId: await findBeginOfText(tokenizer) } : undefined;
+  const encoding = { tokenizer, templates, lossOn, maxLength, name, textField, isPreference, ends };
   const count = new Counter(encoding);
   let left = config.rows;
   for await (const row of source.rows()) {

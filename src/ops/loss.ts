@@ -6,7 +6,8 @@
  * 2. the losses, and the gradients of the logits in place;
  * 3. from these, the gradients of the hidden states and of the weight.
  *
- * So at most one chunk of logits exists at any time, and the backward only multiplies by the gradient of the loss.
+ * So at most one chunk of logits exists at any time, and the backward only multiplies by the gradient of the loss. Rows whose label is
+ * ignored are left out where that is known: see Note [Bits of labeled rows].
  *
  * @module
  */
@@ -18,6 +19,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { castTo } from "./convert.ts";
 import { floatPair } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
+import { chunksOfAll, labeledRows, lookUpRows, selectRows } from "./labeled_rows.ts";
 import { flat, product } from "./matmul.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext } from "./op.ts";
 
@@ -61,6 +63,16 @@ function scaleByGrad<A>(call: BackwardCall<A>, i: number, source: Tensor): void 
   const scaled = out.dtype === dtype ? out : call.empty(shape, dtype);
   call.device.kernels.scaleBy({ dtype, n, dst: scaled.ptr, src: source.ptr, factor: call.grad(0).ptr });
   if (scaled !== out) castTo(out, scaled);
+}
+
+/** Gives the hidden states the gradient of those rows that were computed, times the gradient of the loss, and zeros to the others. */
+function scaleRowsByGrad<A>(call: BackwardCall<A>, source: Tensor, numbers: Tensor): void {
+  const { dtype } = source;
+  const out = call.out(0, dtype);
+  const all = out.dtype === dtype ? out : call.empty(out.shape, dtype);
+  lookUpRows(call, all, source, numbers);
+  call.device.kernels.scaleBy({ dtype, n: all.numel, dst: all.ptr, src: all.ptr, factor: call.grad(0).ptr });
+  if (all !== out) castTo(out, all);
 }
 
 /** Losses of rows with given logits and, if there is memory for it, the gradient of these. */
@@ -181,13 +193,17 @@ interface LinearLoss<A> {
   readonly rowLosses: RowLosses<A>;
   /** Columns by which the rows of a chunk are counted. @param vocab rows of the weight */
   columns(attrs: A, vocab: number): number;
+  /** Number of ids that a label may have. @param vocab rows of the weight */
+  classes(attrs: A, vocab: number): number;
 }
 
 /**
  * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → the sum of the losses of `hidden @
  * weightᵀ + bias`, float32 scalar. See Note [Chunks of logits].
  */
-export function linearLossOp<A extends BoundedLogits>({ name, rowLosses, columns }: LinearLoss<A>): ComputeOp<A> {
+export function linearLossOp<A extends LinearCrossEntropyAttrs>(
+  { name, rowLosses, columns, classes }: LinearLoss<A>,
+): ComputeOp<A> {
   return {
     name,
     infer: (inputs, { softcap }) => {
@@ -215,52 +231,80 @@ export function linearLossOp<A extends BoundedLogits>({ name, rowLosses, columns
       const alpha = 1 / lossScaleOf(hidden.dtype);
       const rows = labels.numel;
       const { kernels } = call.device;
-      const perChunk = rowsAtOnce(call, rows, columns(call.attrs, vocab));
-      const losses = call.empty([rows], float32);
-      const allLogits = call.empty([perChunk, vocab], float32);
-      const { softcap } = call.attrs;
-      const allBounded = softcap === undefined ? undefined : call.empty([perChunk, vocab], float32);
-      const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;
+      const { softcap, ignoreIndex } = call.attrs;
+      const counted = columns(call.attrs, vocab);
+      const perChunk = rowsAtOnce(call, rows, counted);
+      const taken = labeledRows(call, hidden, labels, {
+        ...{ perChunk, columns: counted, classes: classes(call.attrs, vocab), ignoreIndex },
+        matrices: softcap === undefined ? 1 : 2,
+      });
+      const selected = taken && selectRows(call, hidden, labels, taken);
+      const chunks = taken?.chunks ?? chunksOfAll(rows, perChunk);
+      const most = chunks.reduce((largest, { rows }) => Math.max(largest, rows), 0);
+      const losses = selected?.losses ?? call.empty([rows], float32);
+      const allLogits = call.empty([most, vocab], float32);
+      const allBounded = softcap === undefined ? undefined : call.empty([most, vocab], float32);
+      const gathered = taken && call.empty([most, width], hidden.dtype);
+      const dhidden = call.needs(0)
+        ? call.empty(taken === undefined ? hidden.shape : [taken.places.length + 1, width], hidden.dtype)
+        : undefined;
       const dweight = call.needs(1) ? call.empty(weight.shape, float32) : undefined;
       const bias = call.inputs > 3 ? inDtype(call, call.dense(call.input(3)), float32) : undefined;
       const dbias = bias !== undefined && call.needs(3) ? call.empty([vocab], float32) : undefined;
-      if (rows === 0) { // no chunk writes them
+      if (chunks.length === 0) { // no chunk writes them
         for (const gradient of [dweight, dbias]) {
           if (gradient === undefined) continue;
           kernels.fill({ dtype: float32, n: gradient.numel, value: 0, dst: gradient.ptr });
         }
       }
-      for (let start = 0; start < rows; start += perChunk) {
-        const m = Math.min(perChunk, rows - start);
-        const [products, chunk] = [rowsOf(allLogits, 0, m), rowsOf(hidden, start, m)];
+      for (const [number, { start, rows: m, sums, biasSums }] of chunks.entries()) {
+        const products = rowsOf(allLogits, 0, m);
+        const chunk = gathered === undefined ? rowsOf(hidden, start, m) : rowsOf(gathered, 0, m);
+        selected?.gather(chunk, start);
         product(call, products, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
         if (bias !== undefined) combineInto(call, "add", products, products, bias);
         const logits = allBounded === undefined ? products : rowsOf(allBounded, 0, m);
         if (softcap !== undefined) boundInto(call, logits, products, softcap);
-        rowLosses(call, [losses, labels], start, m, logits, call.recording ? logits : undefined);
+        rowLosses(call, [losses, selected?.labels ?? labels], start, m, logits, call.recording ? logits : undefined);
         if (softcap !== undefined && call.recording) {
           // The factor on the tanh and the divisor of its input cancel out.
           const pointers = { dx: logits.ptr, dy: logits.ptr, x: products.ptr };
           kernels.unaryBackward({ op: "tanh", dtype: float32, n: logits.numel, p0: 0, p1: 0, ...pointers });
         }
-        if (dbias !== undefined) addRows(call, dbias, logits, start === 0);
+        if (dbias !== undefined) {
+          for (const [i, sum] of biasSums.entries()) {
+            addRows(call, dbias, rowsOf(logits, sum.start - start, sum.rows), number + i === 0);
+          }
+        }
         const dlogits = call.recording ? scaledDlogits(call, logits, hidden.dtype) : logits;
         if (dhidden !== undefined) {
           const out = rowsOf(dhidden, start, m);
           product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab, { alpha });
         }
         if (dweight !== undefined) {
-          const factors = { alpha, beta: start === 0 ? 0 : 1 };
-          product(call, dweight, flat(dlogits, vocab, true), flat(chunk, width, false), vocab, width, m, factors);
+          for (const [i, sum] of sums.entries()) {
+            const factors = { alpha, beta: number + i === 0 ? 0 : 1 };
+            const left = flat(rowsOf(dlogits, sum.start - start, sum.rows), vocab, true);
+            const right = flat(rowsOf(chunk, sum.start - start, sum.rows), width, false);
+            product(call, dweight, left, right, vocab, width, sum.rows, factors);
+          }
         }
         if (dlogits !== logits) dlogits.dispose();
       }
-      sumLosses(call, losses);
+      sumLosses(call, selected?.lossesOfAll() ?? losses);
       for (const gradient of [dhidden, dweight, dbias]) if (gradient !== undefined) call.save(gradient);
+      if (selected === undefined || dhidden === undefined) return;
+      selected.endWithZeros(dhidden);
+      call.save(selected.numbers);
     },
     backward: (call) => {
       const saved = [0, 1, 3].filter((i) => i < call.inputs && call.needs(i));
-      for (const [place, i] of saved.entries()) scaleByGrad(call, i, call.saved(place));
+      for (const [place, i] of saved.entries()) {
+        const source = call.saved(place);
+        if (i === 0 && source.numel !== numelOf(call.spec(0).shape)) {
+          scaleRowsByGrad(call, source, call.saved(saved.length));
+        } else scaleByGrad(call, i, source);
+      }
     },
   };
 }
@@ -270,4 +314,5 @@ export const linearCrossEntropyOp: ComputeOp<LinearCrossEntropyAttrs> = linearLo
   name: "linearCrossEntropy",
   rowLosses,
   columns: (_, vocab) => vocab,
+  classes: (_, vocab) => vocab,
 });

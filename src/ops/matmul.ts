@@ -13,7 +13,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { castTo, copyElements, writeFloat32 } from "./convert.ts";
 import { floatInput, floatPair } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
-import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
+import type { BackwardCall, ComputeOp, ForwardCall, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
 /** A matrix, or a batch of them, as the kernel takes it. */
@@ -115,6 +115,18 @@ function giveProduct(call: BackwardCall<undefined>, i: number, a: Tensor, b: Ten
   castTo(call.out(i, dtype), sum);
 }
 
+/** Keeps of two factors what the backward reads: each for the gradient of the other, so the input of a frozen weight is not kept. */
+function saveFactors<A>(call: ForwardCall<A>, a: Tensor, b: Tensor): void {
+  if (call.needs(1)) call.save(a);
+  if (call.needs(0)) call.save(b);
+}
+
+/** What {@link saveFactors} kept. */
+function savedFactors<A>(call: BackwardCall<A>): readonly [a: Tensor | undefined, b: Tensor | undefined] {
+  const a = call.needs(1) ? call.saved(0) : undefined;
+  return [a, call.needs(0) ? call.saved(a === undefined ? 0 : 1) : undefined];
+}
+
 /** [.., m, k] @ [.., k, n], leading dims broadcasting. */
 export const matmulOp: ComputeOp<undefined> = {
   name: "matmul",
@@ -129,19 +141,20 @@ export const matmulOp: ComputeOp<undefined> = {
   forward: (call) => {
     const [a, b, out] = [call.input(0), call.input(1), call.output(0)];
     multiply(call, a, b, out.shape.slice(0, -2), out.dtype, out);
-    call.save(a, b);
+    saveFactors(call, a, b);
   },
   backward: (call) => {
     const dy = call.grad(0);
-    if (call.needs(0)) giveProduct(call, 0, dy, swapped(call.saved(1)));
-    if (call.needs(1)) giveProduct(call, 1, swapped(call.saved(0)), dy);
+    const [a, b] = savedFactors(call);
+    if (b !== undefined) giveProduct(call, 0, dy, swapped(b));
+    if (a !== undefined) giveProduct(call, 1, swapped(a), dy);
   },
 };
 
 /** Layout of the weight of {@link linearOp}. */
 export type WeightLayout = "outIn" | "inOut";
 
-function featuresOf({ shape }: Tensor, layout: WeightLayout) {
+function featuresOf({ shape }: Pick<Tensor, "shape">, layout: WeightLayout) {
   const [first, second] = twoSizes("linear", shape, "the weight must have two dims");
   return layout === "outIn" ? [first, second] as const : [second, first] as const;
 }
@@ -220,19 +233,19 @@ export const linearOp: ComputeOp<WeightLayout> = {
     }
     productOf(call, out, flat(x, k, false), right, rows, n, k, { beta });
     if (bias !== undefined && beta === 0) combineInto(call, "add", out, out, bias);
-    call.save(x, weight);
+    saveFactors(call, x, weight);
   },
   backward: (call) => {
     const dy = call.dense(call.grad(0));
-    const [x, weight] = [call.saved(0), call.saved(1)];
-    const [n, k] = featuresOf(weight, call.attrs);
-    const rows = numelOf(x.shape.slice(0, -1));
+    const [x, weight] = savedFactors(call);
+    const [n, k] = featuresOf(call.spec(1), call.attrs);
+    const rows = numelOf(dy.shape.slice(0, -1));
     const isOutIn = call.attrs === "outIn";
-    if (call.needs(0)) {
+    if (weight !== undefined) {
       const right = isOutIn ? flat(weight, k, false) : flat(weight, n, true);
       productOf(call, call.out(0), flat(dy, n, false), right, rows, k, n);
     }
-    if (call.needs(1)) {
+    if (x !== undefined) {
       if (isOutIn) product(call, call.out(1), flat(dy, n, true), flat(x, k, false), n, k, rows);
       else product(call, call.out(1), flat(x, k, true), flat(dy, n, false), k, n, rows);
     }

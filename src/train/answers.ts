@@ -14,16 +14,31 @@ import { evaluationRows } from "./evaluation_rows.ts";
 import type { Run } from "./run.ts";
 import { scoreTokens } from "./token_scores.ts";
 
-/** Numbers of an answer in messages between ranks: its log-probability, and how many tokens it has. */
-const WORDS = 2;
+/** Numbers of an answer in messages between ranks: see {@link AnswerTable}. */
+const WORDS = 4;
 
-/** Each row's sum of log-probabilities, in nats. @param losses of its tokens, row-major [batch, seq] */
-export function logProbsOf(losses: ArrayLike<number>, { batch, seq }: MicroBatch): readonly number[] {
+/** Each row's sum of log-probabilities of tokens with labels, in nats. @param losses of its tokens, row-major [batch, seq] */
+export function logProbsOf(losses: ArrayLike<number>, { batch, seq, labels }: MicroBatch): readonly number[] {
   return Array.from({ length: batch }, (_, row) => {
     let sum = 0;
-    for (let i = row * seq; i < (row + 1) * seq; i++) sum -= at(losses, i, "loss of token");
+    for (let i = row * seq; i < (row + 1) * seq; i++) {
+      if (labels[i] !== IGNORE_INDEX) sum -= at(losses, i, "loss of token");
+    }
     return sum;
   });
+}
+
+/** The same rows with labels on their prompts too. @param isTaken tells which rows get them. @default all */
+export function withPrompts(microBatch: MicroBatch, isTaken: (row: number) => boolean = () => true): MicroBatch {
+  const { batch, seq, inputIds, lengths } = microBatch;
+  const labels = Int32Array.from(microBatch.labels);
+  for (let row = 0; row < batch; row++) {
+    const begin = row * seq;
+    const end = isTaken(row) ? begin + (lengths === undefined ? seq : at(lengths, row, "length of row")) - 1 : begin;
+    // The last token has an answer's label, if any.
+    for (let i = begin; i < end; i++) if (labels[i] === IGNORE_INDEX) labels[i] = at(inputIds, i + 1, "token");
+  }
+  return { ...microBatch, labels };
 }
 
 /** Number of each row's tokens with labels. */
@@ -39,6 +54,10 @@ export interface AnswerTable {
   readonly logProbs: Float64Array;
   /** Tokens of each answer. */
   readonly tokens: Float64Array;
+  /** Loss of all tokens of the row that were measured: with prompts, of these too. */
+  readonly textLosses: Float64Array;
+  /** How many these are. */
+  readonly textTokens: Float64Array;
 }
 
 /**
@@ -46,11 +65,13 @@ export interface AnswerTable {
  * of an evaluation]). Every rank must call it, in evaluation mode, and gets all of them.
  *
  * @param data this rank's part of the pairs
+ * @param hasPrompts true to measure the tokens of prompts too
  */
 export async function measureAnswers(
   { group, data: ranks }: Pick<Run, "group" | "data">,
   model: CausalLm,
   data: AsyncIterable<Batch>,
+  hasPrompts: boolean = false,
 ): Promise<AnswerTable> {
   const own: { readonly rows: number[]; readonly words: number[] } = { rows: [], words: [] };
   const batches = data[Symbol.asyncIterator]();
@@ -64,9 +85,13 @@ export async function measureAnswers(
       for (const { pairs = [] } of microBatches) for (const pair of pairs) own.rows.push(2 * pair, 2 * pair + 1);
       for (let i = 0; i < count; i++) {
         const part = parts[i] ?? ignoredRow(model);
-        const logProbs = logProbsOf(scoreTokens(model, part).losses, part);
+        const scored = hasPrompts ? withPrompts(part) : part;
+        const { losses } = scoreTokens(model, scored);
         if (i >= parts.length) continue;
-        for (const [row, tokens] of targetsOf(part).entries()) own.words.push(at(logProbs, row, "row"), tokens);
+        const [logProbs, texts, textTokens] = [logProbsOf(losses, part), logProbsOf(losses, scored), targetsOf(scored)];
+        for (const [row, tokens] of targetsOf(part).entries()) {
+          own.words.push(at(logProbs, row, "row"), tokens, -at(texts, row, "row"), at(textTokens, row, "row"));
+        }
       }
     }
   } finally {
@@ -86,13 +111,14 @@ function allAnswers(
     return new Float64Array(bytes.slice().buffer);
   });
   const count = parts.reduce((sum, { length }) => sum + length / (1 + WORDS), 0);
-  const table = { logProbs: new Float64Array(count).fill(NaN), tokens: new Float64Array(count) };
+  const column = (): Float64Array => new Float64Array(count).fill(NaN);
+  const table = { logProbs: column(), tokens: column(), textLosses: column(), textTokens: column() };
   for (const part of parts) {
     const own = part.length / (1 + WORDS);
     for (let i = 0; i < own; i++) {
       const row = at(part, i, "row");
-      table.logProbs[row] = at(part, own + i * WORDS, "log-probability");
-      table.tokens[row] = at(part, own + i * WORDS + 1, "number of tokens");
+      const columns = [table.logProbs, table.tokens, table.textLosses, table.textTokens];
+      for (const [word, into] of columns.entries()) into[row] = at(part, own + i * WORDS + word, "number of an answer");
     }
   }
   return table;

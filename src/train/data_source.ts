@@ -5,6 +5,7 @@
  */
 import { at } from "../at.ts";
 import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
+import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import type { TokenStream } from "../data/packing.ts";
@@ -131,7 +132,7 @@ async function prepare(
   options: TextDataOptions,
 ): Promise<DataPreparation> {
   const { sequenceLength, textField = "text", name = "data", lossOn, skipBadRows = false, chatTemplate } = options;
-  const { isPreference = false } = options;
+  const { isPreference = false, hasTextEnds = false } = options;
   if (isPreference) refuseLossPart(lossOn);
   const rows = await openRows(patterns, { textField, name, isPreference });
   if (rows === undefined) {
@@ -155,6 +156,7 @@ async function prepare(
     textField,
     skipBadRows,
     isPreference,
+    ends: hasTextEnds ? { beginId: await findBeginOfText(tokenizer) } : undefined,
   };
   return rowPreparation(rows, encoding);
 }

@@ -10,8 +10,8 @@ import { type AnswerTable, measureAnswers } from "./answers.ts";
 import { evaluate } from "./evaluate.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import type { EvalMetrics } from "./metrics.ts";
-import { figuresOfTables, PREFERENCE_FIGURES } from "./preference_figures.ts";
-import type { PairLossSettings } from "./preference_loss.ts";
+import { figureNames, figuresOfTables } from "./preference_figures.ts";
+import { ODDS_RATIO, type PairLossSettings } from "./preference_loss.ts";
 import type { Run } from "./run.ts";
 import type { TextData } from "./text_data.ts";
 
@@ -34,9 +34,8 @@ export function heldOutSets(evalData: readonly string[]): ReadonlyMap<string, re
   return sets;
 }
 
-/** Figures of a set of text, and of a set of pairs. */
+/** Figures of a set of text. */
 const TEXT_FIGURES = ["loss", "perplexity", "mean_token_accuracy"] as const;
-const PAIR_FIGURES = ["loss", ...PREFERENCE_FIGURES] as const;
 
 /** The name of a set's figure, as `metrics.jsonl` has it: the Trainer's `eval_loss`, or `eval_NAME_loss`. */
 function nameOf(set: string, figure: string): `eval_${string}` {
@@ -63,7 +62,7 @@ export class HeldOut implements Disposable {
 
   /** Names of all figures. */
   get names(): readonly string[] {
-    const figures = this.#loss === undefined ? TEXT_FIGURES : PAIR_FIGURES;
+    const figures = this.#loss === undefined ? TEXT_FIGURES : ["loss", ...figureNames(this.#loss)];
     return [...this.#sets.keys()].flatMap((set) => figures.map((figure) => nameOf(set, figure)));
   }
 
@@ -98,11 +97,14 @@ export class HeldOut implements Disposable {
     model: CausalLm,
     set: string,
     loss: PairLossSettings,
-  ): Promise<Readonly<Record<typeof PAIR_FIGURES[number], number>>> {
+  ): Promise<Readonly<Record<string, number>>> {
     const [data, reference] = [this.#sets.get(set), this.#references.get(set)];
-    if (data === undefined || reference === undefined) throw new InternalError(`set '${set}' has no reference`);
+    const isOdds = loss.lossType === ODDS_RATIO;
+    if (data === undefined || (reference === undefined && !isOdds)) {
+      throw new InternalError(`set '${set}' has no reference`);
+    }
     using _mode = evaluationMode(model);
-    const measured = await measureAnswers(run, model, data);
+    const measured = await measureAnswers(run, model, data, isOdds);
     const { loss: mean, figures } = figuresOfTables(measured, reference, loss, model.device.math);
     return { loss: mean, ...figures };
   }

@@ -77,6 +77,7 @@ function openOne(
 ): Promise<TextData> {
   const { sequenceLength, microBatches, textField, seed, cache, chatTemplate, lossOn, skipBadRows, eosToken } = config;
   const isPreference = config.preference !== undefined;
+  const hasTextEnds = config.preference === "orpo";
   return textData(run, model, files, {
     ...{
       sequenceLength,
@@ -89,6 +90,7 @@ function openOne(
       lossOn,
       skipBadRows,
       isPreference,
+      hasTextEnds,
     },
     toleratesText: config.evalData.length > 0,
     ...tokenizer === undefined ? { tokenizer: config.tokenizer, eosToken } : { tokenizer },

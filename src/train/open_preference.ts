@@ -8,7 +8,7 @@ import type { Logger } from "../runtime/log.ts";
 import type { RunConfig } from "./config.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import type { HeldOut } from "./held_out.ts";
-import { pairLossOf, precomputes, requirePreferenceModel } from "./preference_config.ts";
+import { hasReference, pairLossOf, precomputes, requirePreferenceModel } from "./preference_config.ts";
 import type { PreferenceObjective } from "./preference_step.ts";
 import { measureReference, openReference } from "./reference.ts";
 import type { Run } from "./run.ts";
@@ -39,9 +39,11 @@ export async function openPreference(
   requirePreferenceModel(model);
   model.eval();
   using _mode = evaluationMode(model); // reshards at its end
-  if (precomputes(config)) log.info("Measuring all answers by the reference: the model as it is now");
+  if (hasReference(config) && precomputes(config)) {
+    log.info("Measuring all answers by the reference: the model as it is now");
+  }
   const reference = await openReference(run, model, data, config);
-  await heldOut?.measureReference((set) => measureReference(run, model, set, config));
+  if (hasReference(config)) await heldOut?.measureReference((set) => measureReference(run, model, set, config));
   return { loss, reference };
 }
 

@@ -1,5 +1,5 @@
 /**
- * The keys of a run that learns preferences, by the names of TRL's `DPOConfig`, and what such a run cannot be combined with.
+ * The keys of a run that learns preferences, by the names of TRL's `DPOConfig` and `ORPOConfig`, and what such a run cannot be combined with.
  *
  * @module
  */
@@ -8,10 +8,10 @@ import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { StepConfig } from "./config.ts";
-import { PAIR_LOSSES, type PairLossName, type PairLossSettings } from "./preference_loss.ts";
+import { ODDS_RATIO, PAIR_LOSSES, type PairLossName, type PairLossSettings } from "./preference_loss.ts";
 
 /** Ways to learn preferences. */
-export const PREFERENCES = ["dpo"] as const;
+export const PREFERENCES = ["dpo", "orpo"] as const;
 
 /**
  * Preferences that are learned, if any.
@@ -37,20 +37,21 @@ export const preferenceSection: Section<PreferenceConfig> = section(
   "preference",
   z.strictObject({
     preference: z.enum(PREFERENCES).optional().describe(
-      "Learn which of two answers is better, of rows with prompt, chosen and rejected: dpo: direct preference optimization " +
-        "(default: learn text)",
-    ).meta({ otherNames: ["rl", "stage", "dpo", "rlhf", "preference-optimization"] }),
+      "Learn which of two answers is better, of rows with prompt, chosen and rejected: dpo: direct preference optimization; " +
+        "orpo: odds ratio preference optimization, without a reference (default: learn text)",
+    ).meta({ otherNames: ["rl", "stage", "dpo", "orpo", "rlhf", "preference-optimization"] }),
     beta: z.number().positive().optional().describe(
-      `With preference: how strongly the model is held to what it was before (default: ${USUAL_BETA})`,
-    ).meta({ otherNames: ["dpo-beta", "pref-beta", "rl-beta"] }),
+      "With preference dpo: how strongly the model is held to what it was before; with orpo: the weight of the ratio of odds " +
+        `(default: ${USUAL_BETA})`,
+    ).meta({ otherNames: ["dpo-beta", "pref-beta", "rl-beta", "orpo-alpha", "orpo-beta"] }),
     lossType: z.enum(PAIR_LOSSES).optional().describe(
-      `With preference: the loss of a pair: ${PAIR_LOSSES.join(", ")} (default: sigmoid)`,
+      `With preference dpo: the loss of a pair: ${PAIR_LOSSES.join(", ")} (default: sigmoid)`,
     ).meta({ shown: "name", otherNames: ["dpo-loss-type", "pref-loss", "dpo-loss"] }),
     labelSmoothing: z.number().nonnegative().lt(0.5).optional().describe(
       "With lossType robust: the share of pairs whose answers are thought to be the wrong way round (default: 0)",
     ).meta({ otherNames: ["dpo-label-smoothing", "label-smoothing-factor"] }),
     precomputeRefLogProbs: z.boolean().optional().describe(
-      "With preference: compute the reference's log-probabilities once, before the first step (default: unless a new adapter " +
+      "With preference dpo: compute the reference's log-probabilities once, before the first step (default: unless a new adapter " +
         "is trained, whose model without it is the reference)",
     ).meta({ otherNames: ["precompute-ref-logps"] }),
   }),
@@ -59,7 +60,13 @@ export const preferenceSection: Section<PreferenceConfig> = section(
 /** The loss of a run that learns preferences; undefined for a run that does not. */
 export function pairLossOf(config: PreferenceConfig): PairLossSettings | undefined {
   const { preference, beta = USUAL_BETA, lossType = "sigmoid", labelSmoothing = 0 } = config;
-  return preference === undefined ? undefined : { lossType, beta, labelSmoothing };
+  if (preference === undefined) return undefined;
+  return { lossType: preference === "orpo" ? ODDS_RATIO : lossType, beta, labelSmoothing };
+}
+
+/** True if the model is compared with a reference. */
+export function hasReference({ preference }: Pick<PreferenceConfig, "preference">): boolean {
+  return preference === "dpo";
 }
 
 /** True if the model without its adapter is what the run begins from: a new adapter, beside which nothing else is trained. */
@@ -100,6 +107,15 @@ export function requirePreference(config: StepConfig): void {
     ["cudaGraphs", cudaGraphs, "false with preference: the host computes the loss of pairs in each step", "true"],
   ];
   for (const [path, isRefused, expected, got] of refused) if (isRefused) problems.push({ path, expected, got });
+  if (preference === "orpo") {
+    const ofOthers = { lossType: config.lossType, labelSmoothing, precomputeRefLogProbs };
+    for (const [path, value] of Object.entries(ofOthers)) {
+      const expected = "nothing with preference 'orpo', which has one loss and no reference";
+      if (value !== undefined) problems.push({ path, expected, got: String(value) });
+    }
+    if (problems.length > 0) throw new ConfigError(problems);
+    return;
+  }
   if (labelSmoothing !== undefined && lossType !== "robust") {
     const expected = "lossType 'robust' with it, which alone reads it";
     problems.push({ path: "labelSmoothing", expected, got: `${labelSmoothing} and '${lossType}'` });

@@ -33,9 +33,15 @@ export const PAIR_LOSSES = [
 /** One of {@link PAIR_LOSSES}. */
 export type PairLossName = typeof PAIR_LOSSES[number];
 
+/**
+ * The loss of odds ratio preference optimization (Hong et al. 2024), of means over an answer's tokens and without a reference. A step adds
+ * the mean loss of all tokens of the chosen samples to it.
+ */
+export const ODDS_RATIO = "orpo";
+
 /** The loss of pairs, and its numbers. */
 export interface PairLossSettings {
-  readonly lossType: PairLossName;
+  readonly lossType: PairLossName | typeof ODDS_RATIO;
   /** Weight of the distance from the reference, above 0. */
   readonly beta: number;
   /** Share of pairs the wrong way round, from 0 up to 0.5. */
@@ -44,9 +50,9 @@ export interface PairLossSettings {
 
 /** One answer of a pair. */
 export interface PairAnswer {
-  /** Logarithm of its probability by the model: a sum over its tokens, in nats. */
+  /** Logarithm of its probability by the model, in nats: a sum over its tokens, or of {@link ODDS_RATIO} their mean. */
   readonly logProb: number;
-  /** Likewise by the reference. */
+  /** Likewise by the reference; 0 without one. */
   readonly reference: number;
   /** Number of its tokens. */
   readonly tokens: number;
@@ -95,6 +101,36 @@ function ofDifference({ loss, slope }: { readonly loss: number; readonly slope: 
 /** −log σ(β d), and its slope along d. */
 function logistic({ sigmoid, logSigmoid }: Curves, beta: number, d: number) {
   return { loss: -logSigmoid(beta * d), slope: -beta * sigmoid(-beta * d) };
+}
+
+/** Logarithm of the largest probability below 1 in float32: the odds of 1 are infinite, so it is taken for this. */
+const NEARLY_CERTAIN = -(2 ** -24);
+
+/** Logarithm of p / (1 − p), and its slope along the logarithm of p. */
+function logOddsOf(logProb: number, { exp, log }: PortableMath): { readonly value: number; readonly slope: number } {
+  const certain = Math.min(logProb, NEARLY_CERTAIN);
+  const rest = 1 - exp(certain);
+  return { value: certain - log(rest), slope: 1 / rest };
+}
+
+/** Logarithm of the ratio of the odds of two answers, which have these mean log-probabilities. */
+export function logOddsRatio(chosen: number, rejected: number, math: PortableMath): number {
+  return logOddsOf(chosen, math).value - logOddsOf(rejected, math).value;
+}
+
+/** The loss of the ratio of odds, without the loss of the chosen sample's tokens. */
+function oddsRatioLoss({ beta, chosen, rejected }: LossInputs, curves: Curves, math: PortableMath): PairLoss {
+  const [up, down] = [logOddsOf(chosen, math), logOddsOf(rejected, math)];
+  const { loss, slope } = logistic(curves, 1, up.value - down.value);
+  return ofDifference({ loss: beta * loss, slope: beta * slope }, [up.slope, down.slope]);
+}
+
+/** An answer as a loss takes it. @param logProb the sum over its tokens */
+export function answerFor(
+  { lossType }: Pick<PairLossSettings, "lossType">,
+  { logProb, reference, tokens }: PairAnswer,
+): PairAnswer {
+  return lossType === ODDS_RATIO ? { logProb: logProb / tokens, reference: 0, tokens } : { logProb, reference, tokens };
 }
 
 type Loss = (inputs: LossInputs, curves: Curves) => PairLoss;
@@ -158,5 +194,6 @@ export function pairLoss(
     chosen: chosen.logProb - chosen.reference,
     rejected: rejected.logProb - rejected.reference,
   };
-  return LOSSES[lossType](inputs, curvesOf(math));
+  const curves = curvesOf(math);
+  return lossType === ODDS_RATIO ? oddsRatioLoss(inputs, curves, math) : LOSSES[lossType](inputs, curves);
 }

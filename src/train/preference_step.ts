@@ -16,12 +16,13 @@ import type { Batch, MicroBatch } from "../data/micro_batch.ts";
 import type { PortableMath } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
+import { IGNORE_INDEX } from "../nn/functional.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
-import { logProbsOf, targetsOf } from "./answers.ts";
+import { logProbsOf, targetsOf, withPrompts } from "./answers.ts";
 import { countAll, IGNORED_ROW, StepFactors, type StepParts } from "./backward.ts";
 import { figuresOf, type JudgedPair, type PreferenceFigures } from "./preference_figures.ts";
-import { type PairAnswer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
+import { answerFor, ODDS_RATIO, type PairAnswer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
 import type { Reference } from "./reference.ts";
 import { tokenScoresOf } from "./token_scores.ts";
 
@@ -45,7 +46,7 @@ export interface PreferenceLoss {
 }
 
 /** Numbers of a pair in messages between ranks. */
-const WORDS = 5;
+const WORDS = 7;
 
 /**
  * Computes the gradients of the mean loss of pairs, and adds them to the gradients of the model, which is in evaluation mode. They are
@@ -66,6 +67,13 @@ export function preferenceBackward(
   const own = microBatches.reduce((sum, { batch }) => sum + batch / 2, 0);
   const [numPairs = NaN] = data.sum([own], "pair count");
   const { tokens, microBatches: count } = countAll(microBatches, data);
+  // Of odds ratios, all tokens of the chosen samples are learned too.
+  const isOdds = settings.lossType === ODDS_RATIO;
+  const scoredOf = (rows: MicroBatch): MicroBatch => isOdds ? withPrompts(rows, isChosen) : rows;
+  const ownTexts = microBatches.reduce((sum, rows) => sum + textTokensOf(scoredOf(rows)), 0);
+  const [texts = NaN] = data.sum([ownTexts], "token count of chosen samples");
+  // The sum of all losses is divided by the number of pairs.
+  const textSlope = isOdds ? numPairs / texts : 0;
   const judged: (readonly JudgedPair[])[] = [];
   factors.within(numPairs, () => {
     for (let i = 0; i < count; i++) {
@@ -73,41 +81,81 @@ export function preferenceBackward(
       using _frame = scope();
       const microBatch = microBatches[i] ?? IGNORED_ROW;
       const references = reference.logProbsOf(microBatch);
-      const { losses } = tokenScoresOf(model, microBatch);
-      const { pairs, slopes } = judge(microBatch, losses.toArray(), references, settings, device.math);
+      const scored = scoredOf(microBatch);
+      const { losses } = tokenScoresOf(model, scored);
+      const given = { microBatch, scored, losses: losses.toArray(), references, textSlope };
+      const { pairs, slopes } = judge(given, settings, device.math);
       judged.push(pairs);
       const seed = factors.scaled(tensor(device, slopes, { shape: losses.shape, dtype: float32 }).to(losses.dtype));
       losses.backward(scaler?.scale(seed) ?? seed);
     }
   });
-  return { ...figuresOf(exchanged(judged, data), settings), tokens };
+  return { ...figuresOf(exchanged(judged, data), settings, device.math), tokens };
+}
+
+/** True for the row of a chosen answer. */
+function isChosen(row: number): boolean {
+  return row % 2 === 0;
+}
+
+/** Tokens with labels in the rows of chosen answers. */
+function textTokensOf(rows: MicroBatch): number {
+  return targetsOf(rows).reduce((sum, tokens, row) => isChosen(row) ? sum + tokens : sum, 0);
+}
+
+/** The answers of a micro-batch as they were measured. */
+interface MeasuredRows {
+  /** Rows whose answers have labels. */
+  readonly microBatch: MicroBatch;
+  /** The same with all labels whose losses are learned. */
+  readonly scored: MicroBatch;
+  /** Of the tokens of `scored`, row-major [batch, seq]. */
+  readonly losses: ArrayLike<number>;
+  /** Of each row, by the reference. */
+  readonly references: readonly number[];
+  /** Gradient by the loss of each token of a chosen sample, besides the gradient by its answer. */
+  readonly textSlope: number;
 }
 
 /** The pairs of a micro-batch, and the gradients of their losses by the losses of tokens. */
 function judge(
-  microBatch: MicroBatch,
-  losses: ArrayLike<number>,
-  references: readonly number[],
+  { microBatch, scored, losses, references, textSlope }: MeasuredRows,
   settings: PairLossSettings,
   math: PortableMath,
 ): { readonly pairs: readonly JudgedPair[]; readonly slopes: Float32Array<ArrayBuffer> } {
   const { seq, batch, pairs: { length } = [] } = microBatch;
   const [logProbs, tokens] = [logProbsOf(losses, microBatch), targetsOf(microBatch)];
   const slopes = new Float32Array(batch * seq);
-  const answerOf = (row: number): PairAnswer => ({
-    logProb: at(logProbs, row, "row"),
-    reference: at(references, row, "row"),
-    tokens: at(tokens, row, "row"),
-  });
+  const isOdds = settings.lossType === ODDS_RATIO;
+  const [texts, textTokens] = isOdds ? [logProbsOf(losses, scored), targetsOf(scored)] : [logProbs, tokens];
+  const answerOf = (row: number): PairAnswer =>
+    answerFor(settings, {
+      logProb: at(logProbs, row, "row"),
+      reference: isOdds ? 0 : at(references, row, "row"),
+      tokens: at(tokens, row, "row"),
+    });
   const pairs = Array.from({ length }, (_, pair): JudgedPair => {
     const [chosen, rejected] = [answerOf(2 * pair), answerOf(2 * pair + 1)];
     const { loss, ...slope } = pairLoss(settings, chosen, rejected, math);
     // A token's loss is its log-probability with the other sign.
     for (const [i, value] of [slope.chosen, slope.rejected].entries()) {
       const row = 2 * pair + i;
-      slopes.fill(-value, row * seq, (row + 1) * seq);
+      const [begin, end] = [row * seq, (row + 1) * seq];
+      if (!isOdds) {
+        slopes.fill(-value, begin, end);
+        continue;
+      }
+      const ofText = isChosen(row) ? textSlope : 0;
+      const ofAnswer = ofText - value / at(tokens, row, "row");
+      for (let place = begin; place < end; place++) {
+        slopes[place] = microBatch.labels[place] === IGNORE_INDEX ? ofText : ofAnswer;
+      }
     }
-    return { loss, chosen, rejected };
+    return {
+      ...{ loss, chosen, rejected },
+      textLoss: -at(texts, 2 * pair, "row"),
+      textTokens: at(textTokens, 2 * pair, "row"),
+    };
   });
   return { pairs, slopes };
 }
@@ -116,8 +164,8 @@ function judge(
 function exchanged(own: readonly (readonly JudgedPair[])[], data: ProcessGroup): readonly JudgedPair[] {
   const words = own.flatMap((pairs) => [
     pairs.length,
-    ...pairs.flatMap(({ loss, chosen, rejected }) => [
-      ...[loss, chosen.logProb, chosen.reference, rejected.logProb, rejected.reference],
+    ...pairs.flatMap(({ loss, chosen, rejected, textLoss, textTokens }) => [
+      ...[loss, chosen.logProb, chosen.reference, rejected.logProb, rejected.reference, textLoss, textTokens],
     ]),
   ]);
   const places = data.exchange(new Uint8Array(Float64Array.from(words).buffer), "losses of pairs").map((bytes) => {
@@ -134,6 +182,7 @@ function exchanged(own: readonly (readonly JudgedPair[])[], data: ProcessGroup):
           loss: word(0),
           chosen: { logProb: word(1), reference: word(2) },
           rejected: { logProb: word(3), reference: word(4) },
+          ...{ textLoss: word(5), textTokens: word(6) },
         };
       });
     })

@@ -14,7 +14,7 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { sha256 } from "../runtime/checksum.ts";
 import { type AnswerTable, logProbsOf, measureAnswers } from "./answers.ts";
 import type { StepConfig } from "./config.ts";
-import { baseIsReference, precomputes } from "./preference_config.ts";
+import { baseIsReference, hasReference, precomputes } from "./preference_config.ts";
 import type { Run } from "./run.ts";
 import type { TextData } from "./text_data.ts";
 import { scoreTokens } from "./token_scores.ts";
@@ -49,14 +49,19 @@ export async function openReference(
   data: TextData,
   config: StepConfig,
 ): Promise<Reference> {
+  if (!hasReference(config)) return NO_REFERENCE;
   if (!precomputes(config)) return baseReference(model);
   return tableReference(await measureReference(run, model, data, config));
 }
 
 /** The reference of a dry run: no number is looked at. */
 export function dryReference(model: CausalLm, config: StepConfig): Reference {
+  if (!hasReference(config)) return NO_REFERENCE;
   return precomputes(config) ? { logProbsOf: ({ batch }) => new Array<number>(batch).fill(0) } : baseReference(model);
 }
+
+/** The reference of a loss that has none. */
+const NO_REFERENCE: Reference = { logProbsOf: () => [] };
 
 function tableReference({ logProbs }: AnswerTable): Reference {
   return {

@@ -79,13 +79,18 @@ export interface TextDataOptions {
    * each: see `MicroBatch.pairs`. @default false
    */
   readonly isPreference?: boolean | undefined;
+  /**
+   * With `isPreference`: every sample begins with the tokenizer's begin-of-text token, if it has one, and ends with its end-of-text token,
+   * as TRL's `ORPOTrainer` makes them. @default texts end with the end-of-text token, and chats as their template ends them
+   */
+  readonly hasTextEnds?: boolean | undefined;
 }
 
 /** Names of the options of {@link textData}. */
 const KNOWN_OPTIONS: KnownKeys<TextDataOptions> = {
   ...{ sequenceLength: true, batch: true, microBatches: true, tokenizer: true, eosToken: true, packing: true },
   ...{ textField: true, seed: true, cache: true, name: true, onTokenize: true, chatTemplate: true, lossOn: true },
-  ...{ skipBadRows: true, toleratesText: true, padTo: true, isPreference: true },
+  ...{ skipBadRows: true, toleratesText: true, padTo: true, isPreference: true, hasTextEnds: true },
 };
 
 /** Largest number of tokens for the beginning of a text. */

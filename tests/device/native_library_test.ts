@@ -76,6 +76,10 @@ test("levelOf() takes the best level of which the processor has every flag", () 
   const v4 = [...v3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"];
   const processor = (flags: readonly string[]) => ({ model: undefined, features: new Set(flags) });
   assert.equal(levelOf(processor([...v4, "avx512_bf16"])), "v4-bf16");
+  assert.equal(levelOf({ ...processor([...v4, "avx512_bf16"]), vendor: "AuthenticAMD" }), "v4-bf16");
+  const intel = { ...processor([...v4, "avx512_bf16"]), vendor: "GenuineIntel" };
+  assert.equal(levelOf(intel), "v4", "pairs are slower than widened elements there");
+  assert.deepEqual(lackingFor("v4-bf16", intel), [], "who asks for them gets them");
   assert.equal(levelOf(processor(v4)), "v4");
   assert.equal(levelOf(processor(v4.filter((flag) => flag !== "avx512vl"))), "v3");
   assert.equal(levelOf(processor(v3)), "v3");

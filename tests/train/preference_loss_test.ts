@@ -2,23 +2,24 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openDevice } from "../../src/device/registry.ts";
-import { PAIR_LOSSES, pairLoss, type PairLossName } from "../../src/train/preference_loss.ts";
+import { ODDS_RATIO, PAIR_LOSSES, pairLoss, type PairLossName } from "../../src/train/preference_loss.ts";
 
 const { math } = await openDevice("cpu", { memoryBytes: 2 ** 24 });
 const STEP = 1e-5;
 
 test("pairLoss() has the slopes of its values, for every loss, label smoothing and kind of pair", () => {
   let checked = 0;
-  for (const lossType of PAIR_LOSSES) {
+  for (const lossType of [...PAIR_LOSSES, ODDS_RATIO] as const) {
     for (const labelSmoothing of lossType === "robust" ? [0, 0.2] : [0]) {
       for (const [chosen, rejected] of [[-12, -30], [-30, -12], [-20.5, -20], [-700, -3], [-3, -700]] as const) {
         for (const beta of [0.1, 0.7]) {
           const settings = { lossType, beta, labelSmoothing };
+          const hasReference = lossType !== ODDS_RATIO;
           const at = (up: number, down: number): ReturnType<typeof pairLoss> =>
             pairLoss(
               settings,
-              { logProb: chosen + up, reference: -21, tokens: 3 },
-              { logProb: rejected + down, reference: -19, tokens: 7 },
+              { logProb: chosen + up, reference: hasReference ? -21 : 0, tokens: 3 },
+              { logProb: rejected + down, reference: hasReference ? -19 : 0, tokens: 7 },
               math,
             );
           const { loss, ...slopes } = at(0, 0);
@@ -40,7 +41,7 @@ test("pairLoss() has the slopes of its values, for every loss, label smoothing a
       }
     }
   }
-  assert.equal(checked, (PAIR_LOSSES.length + 1) * 5 * 2 * 2);
+  assert.equal(checked, (PAIR_LOSSES.length + 2) * 5 * 2 * 2);
 });
 
 test("pairLoss() of a model that is its reference begins at the losses that the papers give", () => {
@@ -52,4 +53,17 @@ test("pairLoss() of a model that is its reference begins at the losses that the 
   assert.equal(at("hinge"), 1);
   assert.equal(at("ipo"), 25);
   assert.ok(Math.abs(at("robust", 0.2) - Math.LN2) < 1e-15);
+});
+
+test("pairLoss() of odds ratios is finite for answers that are certain, or that float64 cannot tell from impossible", () => {
+  const settings = { lossType: ODDS_RATIO, beta: 0.1, labelSmoothing: 0 } as const;
+  const answer = (logProb: number) => ({ logProb, reference: 0, tokens: 4 });
+  for (const [chosen, rejected] of [[0, 0], [0, -3], [-3, 0], [-1e4, -1e4], [-1e4, 0], [-1e-9, -1e-9]] as const) {
+    const { loss, ...slopes } = pairLoss(settings, answer(chosen), answer(rejected), math);
+    const what = `${chosen} and ${rejected}: ${loss}, ${slopes.chosen}, ${slopes.rejected}`;
+    assert.ok([loss, slopes.chosen, slopes.rejected].every(Number.isFinite), what);
+    assert.ok(loss >= 0 && slopes.chosen <= 0 && slopes.rejected >= 0, what);
+  }
+  const even = pairLoss(settings, answer(-2), answer(-2), math).loss;
+  assert.ok(Math.abs(even - 0.1 * Math.LN2) < 1e-15, String(even));
 });

@@ -1,6 +1,6 @@
 /**
  * A row of preferences as two samples, which begin with the same prompt: the chosen answer and the rejected one, tokenized as TRL's
- * `DPOTrainer` does it.
+ * `DPOTrainer` does it, or with {@link RowEncoding.ends} its `ORPOTrainer`.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { rowError, type RowPlace } from "../rows/row.ts";
 import { IGNORED } from "../samples/sample.ts";
 import { commonLength } from "./boundaries.ts";
 import type { RefuseRow } from "./columns.ts";
-import { type EncodedRow, ended, type RowEncoding } from "./encode_row.ts";
+import { type EncodedRow, ended, type PairEnds, type RowEncoding } from "./encode_row.ts";
 import { TemplateFailure } from "./failure.ts";
 import { noTemplate } from "./load_template.ts";
 import type { ChatPair, PairContents, TextPair } from "./preference.ts";
@@ -35,34 +35,53 @@ interface PairIds {
 export function encodePair(contents: PairContents, place: RowPlace, encoding: RowEncoding): EncodedPair {
   const refuse = (expected: string, got: string): ConfigError => rowError(encoding.name, place, { expected, got });
   const ids = contents.kind === "chat" ? chatIds(contents, encoding, refuse) : textIds(contents, encoding);
-  const { maxLength } = encoding;
-  const promptLength = Math.min(commonLength(ids.prompt, ids.chosen), commonLength(ids.prompt, ids.rejected));
-  if (promptLength >= maxLength) {
-    const got = `a prompt of ${promptLength} tokens: take a longer sequenceLength`;
-    throw refuse(`a token of the answers among the first ${maxLength}`, got);
-  }
+  const { maxLength, ends } = encoding;
+  const both = Math.min(commonLength(ids.prompt, ids.chosen), commonLength(ids.prompt, ids.rejected));
   const sampleOf = (which: "chosen" | "rejected"): EncodedRow => {
-    const kept = Int32Array.from(ids[which].slice(0, maxLength));
+    const { all, promptLength } = ends === undefined
+      ? { all: ids[which], promptLength: both }
+      : withEnds(ids.prompt, ids[which], ends, encoding);
+    if (promptLength >= maxLength) {
+      const got = `a prompt of ${promptLength} tokens: take a longer sequenceLength`;
+      throw refuse(`a token of the answers among the first ${maxLength}`, got);
+    }
+    const kept = Int32Array.from(all.slice(0, maxLength));
     const labels = kept.map((id, i) => i < promptLength ? IGNORED : id);
     // The first token is never predicted, as nothing comes before it.
     if (labels.subarray(1).some((label) => label !== IGNORED)) {
-      return { ids: kept, labels, cut: ids[which].length - kept.length };
+      return { ids: kept, labels, cut: all.length - kept.length };
     }
     throw refuse(
       `an answer under "${which}" with a token that follows others`,
-      `${countOf(ids[which].length, "token")}, ${promptLength} of them the prompt's`,
+      `${countOf(all.length, "token")}, ${promptLength} of them the prompt's`,
     );
   };
   return [sampleOf("chosen"), sampleOf("rejected")];
 }
 
 /** Texts, each answer with the end-of-text token behind it. */
-function textIds({ prompt, chosen, rejected }: TextPair, { tokenizer }: RowEncoding): PairIds {
-  return {
-    prompt: tokenizer.encode(prompt),
-    chosen: ended(tokenizer.encode(prompt + chosen), tokenizer),
-    rejected: ended(tokenizer.encode(prompt + rejected), tokenizer),
+function textIds({ prompt, chosen, rejected }: TextPair, { tokenizer, ends }: RowEncoding): PairIds {
+  const whole = (answer: string): readonly number[] => {
+    const ids = tokenizer.encode(prompt + answer);
+    return ends === undefined ? ended(ids, tokenizer) : ids;
   };
+  return { prompt: tokenizer.encode(prompt), chosen: whole(chosen), rejected: whole(rejected) };
+}
+
+/**
+ * A sample with the tokens around it, and where its answer begins: behind the prompt's own tokens, or one before, where the last of them
+ * is merged with the answer.
+ */
+function withEnds(
+  prompt: readonly number[],
+  sample: readonly number[],
+  { beginId }: PairEnds,
+  { tokenizer }: RowEncoding,
+): { readonly all: readonly number[]; readonly promptLength: number } {
+  const merged = commonLength(prompt, sample) === prompt.length ? 0 : 1;
+  const [before, answer] = [sample.slice(0, prompt.length - merged), sample.slice(prompt.length - merged)];
+  const begin = beginId === undefined || before[0] === beginId ? before : [beginId, ...before];
+  return { all: [...begin, ...ended(answer, tokenizer)], promptLength: begin.length };
 }
 
 /** Chats by the template; the prompt's text ends with what begins an assistant's turn. */

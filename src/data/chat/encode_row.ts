@@ -21,6 +21,12 @@ export type LossPart = "assistant" | "completion" | "all";
 /** The values of {@link LossPart}. */
 export const LOSS_PARTS: readonly ["assistant", "completion", "all"] = ["assistant", "completion", "all"];
 
+/** Tokens around a sample, unless it has them already; the last one is the tokenizer's end of text. */
+export interface PairEnds {
+  /** Undefined where the tokenizer has no begin-of-text token. */
+  readonly beginId: number | undefined;
+}
+
 /** Options for encoding rows as samples. */
 export interface RowEncoding {
   readonly tokenizer: Tokenizer;
@@ -34,6 +40,8 @@ export interface RowEncoding {
   readonly maxLength: number;
   /** The name of the data in errors. */
   readonly name: string;
+  /** Tokens that are put around both samples of a pair. @default the end-of-text token behind texts alone */
+  readonly ends?: PairEnds | undefined;
 }
 
 /** A sample, and the tokens that were cut off. */

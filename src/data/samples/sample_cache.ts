@@ -108,10 +108,11 @@ export async function encodeInMemory(source: RowSource, options: SampleOptions, 
 
 /** A fingerprint of the settings of an encoding that change samples. */
 export function encodingPrint(
-  { tokenizer, templates, lossOn, maxLength, textField, skipBadRows, isPreference = false }: SampleOptions,
+  { tokenizer, templates, lossOn, maxLength, textField, skipBadRows, isPreference = false, ends }: SampleOptions,
 ): string {
   const settings = [ENCODING, lossOn ?? "", maxLength, textField, skipBadRows, eosOf(tokenizer)];
   if (isPreference) settings.push(PAIRS);
+  if (ends !== undefined) settings.push("ends", ends.beginId ?? "none");
   return sha256([JSON.stringify(settings), tokenizer.fingerprint, "\0", templates?.print ?? ""]);
 }
 

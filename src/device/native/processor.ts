@@ -8,6 +8,8 @@ import { NativeError } from "../../errors.ts";
 import type { Posix } from "../../ffi/posix.ts";
 
 export interface Processor {
+  /** As Linux names it, of x86 processors alone. */
+  readonly vendor?: string | undefined;
   readonly model: string | undefined;
   /** Flags as Linux names them. */
   readonly features: ReadonlySet<string>;
@@ -26,6 +28,12 @@ const LEVELS: Readonly<Record<string, Levels>> = {
   arm64: [["neon", ["asimd"]]],
 };
 
+/**
+ * Vendors whose processors multiply widened elements faster than pairs of bfloat16 (AVX512_BF16): bench/NOTEBOOK.md has the rates. A
+ * product has the same bits either way, but for subnormal numbers.
+ */
+const SLOW_PAIRS: ReadonlySet<string> = new Set(["GenuineIntel"]);
+
 /** This processor; undefined if the system does not report it. */
 export function readProcessor(posix: Posix): Processor | undefined {
   let bytes: Uint8Array | undefined;
@@ -37,7 +45,8 @@ export function readProcessor(posix: Posix): Processor | undefined {
   if (bytes === undefined) return undefined;
   const text = new TextDecoder().decode(bytes);
   const field = (name: string): string | undefined => new RegExp(`^${name}\\s*:\\s*(.*)$`, "m").exec(text)?.[1];
-  return { model: field("model name"), features: new Set((field("flags") ?? field("Features") ?? "").split(" ")) };
+  const [vendor, model] = [field("vendor_id"), field("model name")];
+  return { vendor, model, features: new Set((field("flags") ?? field("Features") ?? "").split(" ")) };
 }
 
 export function lackingFor(level: NativeLevel, { features }: Processor): readonly string[] {
@@ -47,9 +56,12 @@ export function lackingFor(level: NativeLevel, { features }: Processor): readonl
   }).filter((flag) => !features.has(flag));
 }
 
-/** The best level that a processor has. */
+/** The fastest level that a processor has. */
 export function levelOf(processor: Processor): NativeLevel | undefined {
-  return Object.values(LEVELS).flat().find(([level]) => lackingFor(level, processor).length === 0)?.[0];
+  const { vendor } = processor;
+  const isSlow = (level: NativeLevel): boolean => level === "v4-bf16" && vendor !== undefined && SLOW_PAIRS.has(vendor);
+  return Object.values(LEVELS).flat().find(([level]) => !isSlow(level) && lackingFor(level, processor).length === 0)
+    ?.[0];
 }
 
 /** The lowest level of an architecture; undefined if there is none. */

@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 
 const PLACE = { file: "pairs.jsonl", line: 3 };
 const fixture = (name: string): string => fileURLToPath(new URL(`../../fixtures/${name}`, import.meta.url));
-const { tokens: CASES } = z.object({
+const TOKENS = z.object({
   tokens: z.array(z.object({
     name: z.string(),
     tokenizer: z.string(),
@@ -23,20 +23,28 @@ const { tokens: CASES } = z.object({
     rows: z.array(z.record(z.string(), z.unknown())),
     pairs: z.array(z.array(z.object({ ids: z.array(z.number()), mask: z.array(z.number()) }))),
   })),
-}).parse(JSON.parse(readFileSync(fixture("preference/expected.json"), "utf8")));
+});
+const casesOf = (file: string): z.infer<typeof TOKENS>["tokens"] =>
+  TOKENS.parse(JSON.parse(readFileSync(fixture(`preference/${file}`), "utf8"))).tokens;
+/** What each trainer of TRL made; the begin-of-text token of both tokenizers is 0. */
+const TRAINERS = [
+  ["DPOTrainer", casesOf("expected.json"), undefined],
+  ["ORPOTrainer", casesOf("orpo.json"), { beginId: 0 }],
+] as const;
 
 const contentsOf = (value: JsonObject): ReturnType<typeof pairOf> => pairOf({ ...PLACE, value }, { name: "data" });
 
-describe("encodePair() gives the ids and completion masks of TRL's DPOTrainer", () => {
-  for (const { name, tokenizer: kind, template, maxLength, rows, pairs } of CASES) {
-    test(name, async () => {
+describe("encodePair() gives the ids and completion masks of TRL's", () => {
+  const cases = TRAINERS.flatMap(([trainer, cases, ends]) => cases.map((one) => ({ trainer, ends, ...one })));
+  for (const { trainer, ends, name, tokenizer: kind, template, maxLength, rows, pairs } of cases) {
+    test(`${trainer}: ${name}`, async () => {
       const tokenizer = await loadTokenizer(fixture(`chat/${kind}`));
       const templates = template === null
         ? undefined
         : await loadChatTemplates(tokenizer.path, fixture(`chat/templates/${template}.jinja`));
       assert.ok(rows.length > 0 && rows.length === pairs.length);
       for (const [i, row] of rows.entries()) {
-        const encoding = { tokenizer, templates, lossOn: undefined, maxLength, name: "data" };
+        const encoding = { tokenizer, templates, lossOn: undefined, maxLength, name: "data", ends };
         const pair = encodePair(contentsOf(row), PLACE, encoding);
         const found = pair.map(({ ids, labels }) => ({
           ids: [...ids],
