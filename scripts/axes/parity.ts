@@ -56,6 +56,14 @@ const MESHES: readonly Laid[] = [
     twin: "fsdp 2 × tp 2",
   },
   { name: "ddp 2 × tp 2", axes: { shard: 2, tensor: 2 }, tensor: 2, mode: "ddp", twin: "fsdp 2 × tp 2" },
+  { name: "tp 4 with sp", axes: { tensor: 4 }, tensor: 4, sequenceParallel: true },
+  {
+    name: "fsdp 2 × tp 2 with sp, checkpointed",
+    axes: { shard: 2, tensor: 2 },
+    tensor: 2,
+    sequenceParallel: true,
+    checkpointing: true,
+  },
   { name: "hsdp 2 × 1 × tp 2", axes: { replicate: 2, shard: 1, tensor: 2 }, tensor: 2 },
   { name: "cp 4", axes: { shard: 1, context: 4 }, tensor: 1 },
   { name: "fsdp 2 × cp 2", axes: { shard: 2, context: 2 }, tensor: 1 },
@@ -64,6 +72,7 @@ const MESHES: readonly Laid[] = [
   { name: "fsdp 2 × ep 2", axes: { shard: 2, expert: 2 }, tensor: 1 },
   { name: "hsdp 2 × 1 × ep 2", axes: { replicate: 2, shard: 1, expert: 2 }, tensor: 1, checkpointing: true },
   { name: "cp 2 × tp 2", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, checkpointing: true },
+  { name: "cp 2 × tp 2 with sp", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, sequenceParallel: true },
 ];
 
 function isReport(value: unknown): value is FamilyReport {

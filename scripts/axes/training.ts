@@ -42,6 +42,8 @@ export interface FamilyOrders {
   readonly axes: MeshShape;
   readonly mode?: "fsdp" | "ddp";
   readonly checkpointing?: boolean;
+  /** Each rank of the tensor axis has a part of the positions between the layers that are cut. */
+  readonly sequenceParallel?: boolean;
 }
 
 /** What came of it. */
@@ -92,7 +94,7 @@ function digestOf(values: ReadonlyMap<string, Float32Array>): string {
 /** A family's model over the axes, with first values. */
 export async function laidOut(
   rank: AxesRank,
-  { config, axes, mode = "fsdp", checkpointing = false }: FamilyOrders,
+  { config, axes, mode = "fsdp", checkpointing = false, sequenceParallel = false }: FamilyOrders,
 ): Promise<{ readonly run: Run; readonly model: CausalLm }> {
   const { device, group } = rank;
   const run = new Run({ device, group, axes, print: () => undefined });
@@ -108,7 +110,9 @@ export async function laidOut(
     run.mesh.flatten(["shard", "expert"], "shard_expert");
   }
   const shards = hasExperts ? "shard_expert" : names.includes("context") ? "shard_context" : "shard";
-  if (names.includes("tensor")) parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model));
+  if (names.includes("tensor")) {
+    parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, {}, { sequenceParallel }));
+  }
   if (checkpointing) applyActivationCheckpointing(model.layers);
   const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
   const expertMesh = names.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");

@@ -36,6 +36,8 @@ export interface LinearEnds {
   readonly enter?: (x: Tensor) => Tensor;
   /** Makes of the product, without the bias, what the layer gives. @default the product itself */
   readonly leave?: (y: Tensor) => Tensor;
+  /** Makes of the bias what is added to what {@link leave} gives. @default the bias itself */
+  readonly share?: (bias: Tensor) => Tensor;
   /** Makes of the sum of product and bias what the layer gives. @default the sum itself */
   readonly gather?: (y: Tensor) => Tensor;
 }
@@ -83,10 +85,10 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
 
   #product(x: Tensor): Tensor {
     const { weight, bias } = this;
-    const { leave } = this.#ends;
+    const { leave, share } = this.#ends;
     if (leave !== undefined) {
       const sum = leave(applyOne(linearOp, [x, weight], this.layout));
-      return bias === undefined ? sum : sum.add(bias);
+      return bias === undefined ? sum : sum.add(share === undefined ? bias : share(bias));
     }
     return applyOne(linearOp, bias === undefined ? [x, weight] : [x, weight, bias], this.layout);
   }

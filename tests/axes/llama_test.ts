@@ -165,8 +165,8 @@ for (
     ],
     [
       "a style of transformers that is not there yet",
-      ...[2, LLAMA, { "model.layers.*.input_layernorm": "sequence_parallel" }] as const,
-      /UnsupportedError: Cannot cut '.*input_layernorm' sequence_parallel: that is not there yet; styles are colwise/,
+      ...[2, LLAMA, { "model.layers.*.mlp.up_proj": "local_colwise" }] as const,
+      /UnsupportedError: Cannot cut '.*up_proj' local_colwise: that is not there yet; styles are colwise/,
     ],
     [
       "experts whose parts nobody adds up",
