@@ -14,6 +14,7 @@ import { LatentAttention } from "../nn/latent_attention.ts";
 import { Linear, type LinearEnds } from "../nn/linear.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { LayerNorm, RMSNorm } from "../nn/norm.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import type { CutModule } from "./checks.ts";
 import { enter, leave, type RegionAttrs } from "./ops.ts";
 import type { SummedRows } from "./sequence.ts";
@@ -39,7 +40,10 @@ export function joinEnds(
     const unit = target.fqn ?? name;
     if (target instanceof Linear) {
       const ends = linearEnds(target, style, module, inputs, { group, unit });
-      return [target.setEnds(rows === undefined ? ends : withRows(ends, rows, { group, unit }))];
+      return [
+        target.setEnds(rows === undefined ? ends : withRows(ends, rows, { group, unit })),
+        ...joinAdapter(target, style, ends, group),
+      ];
     }
     if (target instanceof RMSNorm || target instanceof LayerNorm) {
       // Also of norms that each rank applies to its own positions.
@@ -64,7 +68,7 @@ function linearEnds(
   inputs: SharedInputs,
   attrs: RegionAttrs,
 ): LinearEnds {
-  const enter = (x: Parameters<SharedInputs["enter"]>[0]) => inputs.enter(x);
+  const enter = (x: Tensor) => inputs.enter(x);
   const width = at(layer.weight.globalShape, layer.outDim, "dim");
   switch (style) {
     case "rowwise":
@@ -83,6 +87,33 @@ function linearEnds(
       if (own === undefined) return { enter };
       return { enter, gather: (y) => gatherForParts(y, width, attrs).narrow(-1, own.begin, own.width) };
     }
+  }
+}
+
+/**
+ * Has the adapter of a layer that is cut give what the layer gives: the whole output, or this rank's part of it. Its narrow rows are the
+ * same on all ranks. Where inputs are divided they are a sum of what each rank makes of its part, and where outputs are, their gradient is.
+ */
+function joinAdapter(
+  { adapter }: Linear,
+  style: Style,
+  { gather }: LinearEnds,
+  group: ProcessGroup,
+): readonly HookHandle[] {
+  if (adapter === undefined) return [];
+  const { loraA, loraB } = adapter;
+  switch (style) {
+    case "rowwise":
+      return [loraA.setEnds({ leave: (narrow) => leave(narrow, { group, unit: loraA.fqn ?? "" }) })];
+    case "colwise":
+    case "packed_colwise": {
+      const take = (narrow: Tensor): Tensor => enter(narrow, { group, unit: loraB.fqn ?? "" });
+      return [loraB.setEnds({ enter: take, ...gather === undefined ? {} : { gather } })];
+    }
+    case "mla_kv_a_proj":
+      return gather === undefined ? [] : [loraB.setEnds({ gather })];
+    default: // of whole inputs, and of whole outputs: all ranks compute it alike
+      return [];
   }
 }
 

@@ -91,13 +91,16 @@ function partsOf(model: Module) {
   return { layers, last, norms, sublayers };
 }
 
-/** True if a sublayer takes rows by layers that are cut by columns, and gives them by one that is cut by rows. */
+/**
+ * True if a sublayer takes rows by layers that are cut by columns alone, and gives them by one that is cut by rows. Adapters take and give
+ * whole rows that all ranks have alike.
+ */
 function sumsByItself(sublayer: Module, styles: ReadonlyMap<CutTarget, Style>): boolean {
   const kinds = [SelfAttention, FeedForward, GatedFeedForward];
   if (!kinds.some((kind) => sublayer instanceof kind)) return false;
-  return [...sublayer.children()].every(([, child]) =>
-    !(child instanceof Linear) || PARTIAL.includes(styles.get(child))
-  );
+  return [...sublayer.children()].every(([, child]) => {
+    return !(child instanceof Linear) || (PARTIAL.includes(styles.get(child)) && !child.isAdapted);
+  });
 }
 
 /**

@@ -94,8 +94,19 @@ function withBias(bias: Parameter | undefined, rule: CutRule): Rules {
   return bias === undefined ? [] : [[bias, rule]];
 }
 
-/** Rules of a linear layer; undefined for a style that it cannot have. */
-function cutRulesOfLinear({ weight, bias, outDim, packs, fqn = "" }: Linear, style: Style): Rules | undefined {
+/** Rules of a linear layer and of its adapter; undefined for a style that it cannot have. */
+function cutRulesOfLinear(layer: Linear, style: Style): Rules | undefined {
+  const own = cutRulesOfWeights(layer, style);
+  const { adapter, packs } = layer;
+  if (own === undefined || adapter === undefined) return own;
+  const { loraA: { weight: a }, loraB: { weight: b } } = adapter;
+  // The factor at the end that is cut is cut alike; the narrow rows between the two are whole on all ranks.
+  if (style === "rowwise") return [...own, [a, { dim: 1 }]];
+  const isPart = packs !== "unequal" && (style === "colwise" || style === "packed_colwise");
+  return isPart ? [...own, [b, { dim: 0, packs }]] : own;
+}
+
+function cutRulesOfWeights({ weight, bias, outDim, packs, fqn = "" }: Linear, style: Style): Rules | undefined {
   const columns = (packs: number): Rules => [[weight, { dim: outDim, packs }], ...withBias(bias, { dim: 0, packs })];
   switch (style) {
     case "colwise":

@@ -9,8 +9,8 @@ import { linearOp, type WeightLayout } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { RandomContext } from "./dropout.ts";
-import { type HookHandle, Module } from "./module.ts";
+import type { Dropout, RandomContext } from "./dropout.ts";
+import { type HookHandle, Module, type ModuleAdapter } from "./module.ts";
 
 /** Options of a linear layer. */
 export interface LinearOptions {
@@ -42,6 +42,20 @@ export interface LinearEnds {
   readonly gather?: (y: Tensor) => Tensor;
 }
 
+/**
+ * A change of a linear layer's output by a product of two narrow matrices.
+ *
+ * @internal
+ */
+export interface LinearAdapter extends ModuleAdapter<[x: Tensor, context?: RandomContext], Tensor> {
+  /** Weight [r, in]. */
+  readonly loraA: Linear;
+  /** Weight [out, r]. */
+  readonly loraB: Linear;
+  /** Of the adapter's input, if there is one. */
+  readonly loraDropout: Dropout | undefined;
+}
+
 /** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]; or `y = x W + b`, weight [inFeatures, outFeatures]. */
 export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor> {
   /** [outFeatures, inFeatures], or the other way round. */
@@ -53,6 +67,7 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   /** Number of parts of equal width in the outputs. A cut over ranks cuts each part by itself. */
   readonly packs: number | "unequal";
   #ends: LinearEnds = {};
+  #factors: LinearAdapter | undefined;
 
   /**
    * The weight is made here, or given when it is tied to another one.
@@ -96,6 +111,26 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   /** The dim of the weight that counts outputs. */
   get outDim(): 0 | 1 {
     return this.layout === "outIn" ? 0 : 1;
+  }
+
+  /**
+   * Lets an adapter change the layer's output.
+   *
+   * @throws {ArgumentError} if the layer has one
+   * @internal
+   */
+  override attachAdapter(adapter: LinearAdapter): HookHandle {
+    const detach = super.attachAdapter(adapter);
+    this.#factors = adapter;
+    return () => {
+      detach();
+      this.#factors = undefined;
+    };
+  }
+
+  /** The adapter that changes the layer's output; undefined if there is none. @internal */
+  get adapter(): LinearAdapter | undefined {
+    return this.#factors;
   }
 
   /** Has input and product pass through functions. Used by tensor parallelism. @returns ends that */

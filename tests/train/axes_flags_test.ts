@@ -115,6 +115,15 @@ test("steps over a context or an expert axis are not captured", async () => {
   }
 });
 
+test("quantized weights are not cut over a tensor axis", async () => {
+  const config = await configOf("--tp-size", "2", "--lora-r", "4", "--load-in-4bit");
+  const pattern = /tpSize: expected 1 with loadIn4bit, as a cut would divide blocks of its codes, got 2/;
+  assert.throws(
+    () => requireCompatible(config),
+    (error) => error instanceof ConfigError && pattern.test(error.message),
+  );
+});
+
 test("--tp-plan takes styles as JSON, and refuses what is no style", async () => {
   const config = await configOf(
     "--tp-size",
