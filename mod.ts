@@ -72,7 +72,7 @@ export type {
   UnitOption,
 } from "./src/plans/plan.ts";
 export { shardModel, type ShardModelOptions } from "./src/plans/shard_model.ts";
-export { tensorPlanOf } from "./src/plans/tensor_plan.ts";
+export { tensorPlanOf, type TensorPlanOptions } from "./src/plans/tensor_plan.ts";
 export {
   type DescribeOptions,
   describeSharding,

@@ -56,6 +56,23 @@ const MESHES: readonly Laid[] = [
     twin: "fsdp 2 × tp 2",
   },
   { name: "ddp 2 × tp 2", axes: { shard: 2, tensor: 2 }, tensor: 2, mode: "ddp", twin: "fsdp 2 × tp 2" },
+  { name: "tp 4 with sp", axes: { tensor: 4 }, tensor: 4, sequenceParallel: true },
+  {
+    name: "fsdp 2 × tp 2 with sp, checkpointed",
+    axes: { shard: 2, tensor: 2 },
+    tensor: 2,
+    sequenceParallel: true,
+    checkpointing: true,
+  },
+  { name: "tp 4 with LoRA", axes: { tensor: 4 }, tensor: 4, lora: true },
+  {
+    name: "fsdp 2 × tp 2 with sp and LoRA, checkpointed",
+    axes: { shard: 2, tensor: 2 },
+    tensor: 2,
+    sequenceParallel: true,
+    lora: true,
+    checkpointing: true,
+  },
   { name: "hsdp 2 × 1 × tp 2", axes: { replicate: 2, shard: 1, tensor: 2 }, tensor: 2 },
   { name: "cp 4", axes: { shard: 1, context: 4 }, tensor: 1 },
   { name: "fsdp 2 × cp 2", axes: { shard: 2, context: 2 }, tensor: 1 },
@@ -64,6 +81,7 @@ const MESHES: readonly Laid[] = [
   { name: "fsdp 2 × ep 2", axes: { shard: 2, expert: 2 }, tensor: 1 },
   { name: "hsdp 2 × 1 × ep 2", axes: { replicate: 2, shard: 1, expert: 2 }, tensor: 1, checkpointing: true },
   { name: "cp 2 × tp 2", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, checkpointing: true },
+  { name: "cp 2 × tp 2 with sp", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, sequenceParallel: true },
 ];
 
 function isReport(value: unknown): value is FamilyReport {
@@ -80,7 +98,8 @@ async function train(orders: FamilyOrders): Promise<readonly FamilyReport[]> {
 export async function axesParity(families: readonly string[], tell: (item: AxesItem) => void): Promise<void> {
   for (const family of families.length === 0 ? ZOO : families) {
     for (const { tied, hfConfig: config } of zooModels(family)) {
-      const [alone] = await train({ config, axes: { shard: 1 } });
+      const [full] = await train({ config, axes: { shard: 1 } });
+      const [adapted] = await train({ config, axes: { shard: 1 }, lora: true });
       const sharded = new Map<string, FamilyReport | undefined>();
       for (const { name: mesh, tensor, twin, ...laid } of MESHES) {
         if (laid.axes["context"] !== undefined && !DIVISIBLE.includes(family)) continue;
@@ -88,6 +107,7 @@ export async function axesParity(families: readonly string[], tell: (item: AxesI
         const item = { mesh, family, tied };
         try {
           const all = await train({ config, ...laid });
+          const alone = laid.lora ?? false ? adapted : full;
           if (alone === undefined || all.length === 0) throw new Error("a rank reported nothing");
           const faults = [...bitFaults(all, alone, tensor)];
           sharded.set(mesh, all[0]);

@@ -8,16 +8,18 @@ import { getModelStateDict } from "../../doors/checkpoint.ts";
 import type { MeshShape, ProcessGroup } from "../../doors/comm.ts";
 import type { Batch } from "../../src/data/micro_batch.ts";
 import type { Device } from "../../doors/device.ts";
-import { IGNORE_INDEX } from "../../doors/nn.ts";
+import { IGNORE_INDEX, ownedPtr, type Parameter, writeParameters } from "../../doors/nn.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
 import {
   AdamW,
+  addLora,
   applyActivationCheckpointing,
   type CausalLm,
   clipGradNorm,
   expertsOf,
   fullyShard,
   generate,
+  type Lora,
   openModel,
   parallelizeContext,
   parallelizeExperts,
@@ -27,6 +29,7 @@ import {
   SGD,
   tensorPlanOf,
 } from "../../mod.ts";
+import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { Run } from "../../src/train/run.ts";
 import { ownedValues } from "../../tests/support/owned.ts";
 
@@ -42,6 +45,10 @@ export interface FamilyOrders {
   readonly axes: MeshShape;
   readonly mode?: "fsdp" | "ddp";
   readonly checkpointing?: boolean;
+  /** Each rank of the tensor axis has a part of the positions between the layers that are cut. */
+  readonly sequenceParallel?: boolean;
+  /** Trains adapters of all linear layers, and nothing else. */
+  readonly lora?: boolean;
 }
 
 /** What came of it. */
@@ -92,12 +99,13 @@ function digestOf(values: ReadonlyMap<string, Float32Array>): string {
 /** A family's model over the axes, with first values. */
 export async function laidOut(
   rank: AxesRank,
-  { config, axes, mode = "fsdp", checkpointing = false }: FamilyOrders,
-): Promise<{ readonly run: Run; readonly model: CausalLm }> {
+  { config, axes, mode = "fsdp", checkpointing = false, sequenceParallel = false, lora = false }: FamilyOrders,
+): Promise<{ readonly run: Run; readonly model: CausalLm; readonly adapter: Lora | undefined }> {
   const { device, group } = rank;
   const run = new Run({ device, group, axes, print: () => undefined });
   const model = await openModel(run, config, { seed: 3 });
   const names = run.mesh.axes;
+  const adapter = lora ? addLora(model, { r: 3, loraAlpha: 6 }) : undefined;
   if (names.includes("context")) {
     parallelizeContext(model, run.mesh.get("context"));
     run.mesh.flatten(["shard", "context"], "shard_context");
@@ -108,7 +116,9 @@ export async function laidOut(
     run.mesh.flatten(["shard", "expert"], "shard_expert");
   }
   const shards = hasExperts ? "shard_expert" : names.includes("context") ? "shard_context" : "shard";
-  if (names.includes("tensor")) parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model));
+  if (names.includes("tensor")) {
+    parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, {}, { sequenceParallel }));
+  }
   if (checkpointing) applyActivationCheckpointing(model.layers);
   const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
   const expertMesh = names.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
@@ -116,16 +126,34 @@ export async function laidOut(
   if (mode === "ddp") replicate(model, { mesh });
   else for (const module of [...model.layers, model]) fullyShard(module, { mesh });
   await model.load();
-  return { run, model };
+  if (adapter !== undefined) fillSecondFactors(adapter);
+  return { run, model, adapter };
+}
+
+/** Gives second factors, which begin as zeros, values that depend on their places in the full factor alone. */
+function fillSecondFactors({ layers }: Lora): void {
+  writeParameters([...layers.values()].map(({ factors: { b } }) => b), (factor) => {
+    const { device, storage: { shard } } = factor;
+    const values = new Float32Array(shard.numel);
+    for (const { offset, length, local } of elementSlices(shard)) {
+      for (let i = 0; i < length; i++) values[local + i] = ((offset + i) * 7 % 13 - 6) / 100;
+    }
+    device.copyIn(ownedPtr(factor), new Uint8Array(values.buffer));
+  });
+}
+
+/** The parameters that are trained. */
+function trained(model: CausalLm): readonly Parameter[] {
+  return [...model.parameters()].filter(({ requiresGrad }) => requiresGrad);
 }
 
 /** Takes one step of plain gradients, then trains with clipping, and generates. */
 export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise<FamilyReport> {
-  const { run, model } = await laidOut(rank, orders);
+  const { run, model, adapter } = await laidOut(rank, orders);
   const before = valuesOf(model, rank);
   // So long a step that the weights before it are lost in rounding beside it.
   const learningRate = 2 ** 20;
-  const sgd = new SGD(model.parameters(), { learningRate });
+  const sgd = new SGD(trained(model), { learningRate });
   {
     using _frame = scope();
     run.backward(model, batchOf(run, model, 100));
@@ -140,9 +168,10 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
     ),
   );
   await model.load();
+  if (adapter !== undefined) fillSecondFactors(adapter);
   // With so large an epsilon a gradient that is rounding alone moves its weight as little as it should: by AdamW's own epsilon
   // it would be divided by itself, and norms after a step would tell of nothing else.
-  const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3, weightDecay: 0.1, eps: 1e-4 });
+  const optimizer = new AdamW(trained(model), { learningRate: 3e-3, weightDecay: 0.1, eps: 1e-4 });
   const [losses, norms, inUse]: [number[], number[], number[]] = [[], [], []];
   for (let step = 0; step < 3; step++) {
     using _frame = scope();

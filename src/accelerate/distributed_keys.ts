@@ -67,9 +67,13 @@ export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
       if (name !== "auto" && name !== "all_to_all") to.refuse("auto or all_to_all", `'${name}'`);
     },
   ),
-  ...(["enable_sequence_parallel", "enable_expert_parallel"] as const).map((name) =>
-    foreignKey(name, bool, "false: it is not there yet", (on, to) => {
-      if (on) to.refuse("false", "true, which is not there yet");
-    })
+  foreignKey(
+    "enable_sequence_parallel",
+    bool,
+    "`enableSequenceParallel`: norms and residuals of a rank's positions, which needs `tp_size`",
+    (on, to) => to.set("enableSequenceParallel", on),
   ),
+  foreignKey("enable_expert_parallel", bool, "false: give `ep_size`", (on, to) => {
+    if (on) to.refuse("false, and ep_size", "true, which does not say over how many ranks");
+  }),
 ];

@@ -81,7 +81,7 @@ function filesOf(lora: Lora, stored: readonly string[] = []): SavableModel {
     }
   }
   const tensors = Array.from(parameters.values(), ({ name, part }): DirectoryTensor => {
-    return { name: WRAPPER + name, part, shape: part.shape, box: fullBox(part.shape) };
+    return { name: WRAPPER + name, part, shape: part.globalShape, box: fullBox(part.globalShape) };
   });
   return {
     namedParameters: () => Array.from(parameters, ([name, { part }]) => [name, part] as const),

@@ -166,7 +166,7 @@ export function addLora(model: Module, options: LoraOptions = {}): Lora {
     }
     if (placements.length > 0) {
       throw new UnsupportedError(
-        `Cannot add an adapter: '${name}' is cut over an axis; adapters of parts are not there yet`,
+        `Cannot add an adapter: '${name}' is cut over an axis; call addLora before parallelizeModule, which cuts adapters as well`,
       );
     }
   }

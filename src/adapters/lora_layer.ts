@@ -7,7 +7,7 @@ import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
 import { Dropout, dropOut, type RandomContext } from "../nn/dropout.ts";
 import type { Embedding } from "../nn/embedding.ts";
-import { Linear } from "../nn/linear.ts";
+import { Linear, type LinearAdapter } from "../nn/linear.ts";
 import type { ModuleAdapter, ModuleMember } from "../nn/module.ts";
 import { embeddingOp } from "../ops/embedding.ts";
 import { applyOne } from "../tensor/apply.ts";
@@ -40,7 +40,7 @@ export interface LoraFactors {
 export type LoraLayer = LinearLora | EmbeddingLora;
 
 /** `y + scale · B A dropout(x)` beside `y = W x + b`. */
-export class LinearLora implements ModuleAdapter<[x: Tensor, context?: RandomContext], Tensor> {
+export class LinearLora implements LinearAdapter {
   /** The layer that it is beside. */
   readonly layer: Linear;
   /** Weight [r, in]. */

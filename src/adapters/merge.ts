@@ -97,7 +97,7 @@ function requireOwn(model: Module, name: string, weight: Parameter): void {
 function addProduct({ layer, r, scale }: LoraLayer, { a, b }: HostFactors, owned: DevicePtr): void {
   const { weight } = layer;
   const { storage: { shard, flatShard: { device, dtype } } } = weight;
-  const [rows, cols] = [at(weight.shape, 0, "dim"), at(weight.shape, 1, "dim")];
+  const [rows, cols] = [at(shard.shape, 0, "dim"), at(shard.shape, 1, "dim")];
   using _frame = scope();
   const [first, second]: readonly [Tensor, Tensor] = (() => {
     const [aTensor, bTensor] = [

@@ -13,7 +13,8 @@ import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
 import { Indexer } from "../nn/indexer.ts";
 import { LatentAttention } from "../nn/latent_attention.ts";
 import { MixtureOfExperts } from "../nn/mixture_of_experts.ts";
-import { Module } from "../nn/module.ts";
+import { Linear } from "../nn/linear.ts";
+import type { Module } from "../nn/module.ts";
 import type { CutTarget, Style } from "./styles.ts";
 
 /** Members of one module that are to be cut. */
@@ -46,8 +47,11 @@ export function requireCuttable(cut: CutModule, size: number): void {
   const refuse = (what: string): never => {
     throw new UnsupportedError(`Cannot cut '${name}' over ${size} ranks: ${what} are not there yet`);
   };
-  for (const [, child] of module.children()) {
-    if (child instanceof Module && child.isAdapted) refuse("adapters of a part, beside layers that are cut,");
+  for (const [target, style] of parts) {
+    const drops = target instanceof Linear && style === "rowwise" && (target.adapter?.loraDropout?.p ?? 0) > 0;
+    if (drops) {
+      refuse(`masks of an adapter's dropout over a part of the inputs of '${target.fqn}' (set it to 0)`);
+    }
   }
   const partial = [...parts].filter(([, style]) => PARTIAL.includes(style));
   if (module instanceof Experts) return requireExperts(cut, size);

@@ -14,20 +14,39 @@ import { LatentAttention } from "../nn/latent_attention.ts";
 import { Linear, type LinearEnds } from "../nn/linear.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { LayerNorm, RMSNorm } from "../nn/norm.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import type { CutModule } from "./checks.ts";
-import { enter, leave } from "./ops.ts";
+import { enter, leave, type RegionAttrs } from "./ops.ts";
+import type { SummedRows } from "./sequence.ts";
+import { leavePositions } from "./sequence_ops.ts";
 import { SharedInputs } from "./shared_inputs.ts";
 import { enterFrom, gather, gatherForParts, share, takeSlice } from "./slices.ts";
 import type { Style } from "./styles.ts";
 import { headOutput, lookUp } from "./vocabulary.ts";
 
-/** Has the members of a module that are cut sum and gather where they must. @returns what ends it */
-export function joinEnds({ name, module, parts }: CutModule, group: ProcessGroup): readonly HookHandle[] {
+/**
+ * Has the members of a module that are cut sum and gather where they must.
+ *
+ * @param rows of the module, where layers around it have parts of them, and its linear layers sum by themselves
+ * @returns what ends it
+ */
+export function joinEnds(
+  { name, module, parts }: CutModule,
+  group: ProcessGroup,
+  rows?: SummedRows,
+): readonly HookHandle[] {
   const inputs = new SharedInputs({ group, unit: name });
   const ends = Array.from(parts, ([target, style]): readonly HookHandle[] => {
     const unit = target.fqn ?? name;
-    if (target instanceof Linear) return [target.setEnds(linearEnds(target, style, module, inputs, { group, unit }))];
+    if (target instanceof Linear) {
+      const ends = linearEnds(target, style, module, inputs, { group, unit });
+      return [
+        target.setEnds(rows === undefined ? ends : withRows(ends, rows, { group, unit })),
+        ...joinAdapter(target, style, ends, group),
+      ];
+    }
     if (target instanceof RMSNorm || target instanceof LayerNorm) {
+      // Also of norms that each rank applies to its own positions.
       return [target.shareParameters((parameter) => enter(parameter, { group, unit }))];
     }
     if (target instanceof Embedding) {
@@ -47,9 +66,9 @@ function linearEnds(
   style: Style,
   parent: Module,
   inputs: SharedInputs,
-  attrs: { readonly group: ProcessGroup; readonly unit: string },
+  attrs: RegionAttrs,
 ): LinearEnds {
-  const enter = (x: Parameters<SharedInputs["enter"]>[0]) => inputs.enter(x);
+  const enter = (x: Tensor) => inputs.enter(x);
   const width = at(layer.weight.globalShape, layer.outDim, "dim");
   switch (style) {
     case "rowwise":
@@ -69,6 +88,44 @@ function linearEnds(
       return { enter, gather: (y) => gatherForParts(y, width, attrs).narrow(-1, own.begin, own.width) };
     }
   }
+}
+
+/**
+ * Has the adapter of a layer that is cut give what the layer gives: the whole output, or this rank's part of it. Its narrow rows are the
+ * same on all ranks. Where inputs are divided they are a sum of what each rank makes of its part, and where outputs are, their gradient is.
+ */
+function joinAdapter(
+  { adapter }: Linear,
+  style: Style,
+  { gather }: LinearEnds,
+  group: ProcessGroup,
+): readonly HookHandle[] {
+  if (adapter === undefined) return [];
+  const { loraA, loraB } = adapter;
+  switch (style) {
+    case "rowwise":
+      return [loraA.setEnds({ leave: (narrow) => leave(narrow, { group, unit: loraA.fqn ?? "" }) })];
+    case "colwise":
+    case "packed_colwise": {
+      const take = (narrow: Tensor): Tensor => enter(narrow, { group, unit: loraB.fqn ?? "" });
+      return [loraB.setEnds({ enter: take, ...gather === undefined ? {} : { gather } })];
+    }
+    case "mla_kv_a_proj":
+      return gather === undefined ? [] : [loraB.setEnds({ gather })];
+    default: // of whole inputs, and of whole outputs: all ranks compute it alike
+      return [];
+  }
+}
+
+/** The ends of a layer that takes whole rows, and gives this rank's positions of a sum, while the layers around it have parts of rows. */
+function withRows({ enter: take, leave, gather }: LinearEnds, rows: SummedRows, attrs: RegionAttrs): LinearEnds {
+  return {
+    ...take === undefined ? {} : { enter: (x) => rows.isActive ? x : take(x) },
+    ...leave === undefined ? {} : { leave: (y) => rows.isActive ? leavePositions(y, attrs) : leave(y) },
+    // A rank adds the bias to its positions, so its gradient is a part of a sum.
+    share: (bias) => rows.isActive ? enter(bias, attrs) : bias,
+    ...gather === undefined ? {} : { gather },
+  };
 }
 
 /** The head of keys or values that a rank computes with where there are fewer of them than ranks. */

@@ -18,6 +18,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 import { takeAll } from "../unwind.ts";
 import { type CutModule, requireCuttable } from "./checks.ts";
 import { joinEnds } from "./ends.ts";
+import { sharedRows } from "./sequence.ts";
 import { cutRulesOf, type CutTarget, type Style, type StyleName, styleOf } from "./styles.ts";
 
 /** Styles of layers by their names below the module; `*` stands for one part of a name, e.g. `model.layers.*.mlp.up_proj`. */
@@ -29,6 +30,9 @@ export type ParallelizePlan = Readonly<Record<string, StyleName>>;
  *
  * Every rank of the axis must be given the same input. A `colwise` layer gives a part of the outputs, which a `rowwise` layer takes and
  * adds up over the axis; `SelfAttention` computes with as many heads as its projections give. On an axis of one rank nothing changes.
+ *
+ * Where all norms of the blocks, and the one behind them, are `sequence_parallel`, each rank has its positions of every row between these
+ * layers: activations take less memory, and losses have the same bits.
  *
  * @param module a model, or a part of one
  * @param axis an axis of a mesh, e.g. `run.mesh.get("tensor")`
@@ -62,8 +66,9 @@ export function parallelizeModule(module: Module, axis: DeviceMesh, plan: Parall
   module.ensureNames();
   const { group } = axis;
   const rules = new Map<Parameter, CutRule>();
-  const cuts = group.agree(`parallelize ${module.constructor.name}`, () => {
+  const { cuts, rows } = group.agree(`parallelize ${module.constructor.name}`, () => {
     const found = cutModules(module, plan);
+    const rows = sharedRows(module, found);
     for (const cut of found) {
       requireCuttable(cut, group.size);
       for (const [target, style] of cut.parts) {
@@ -73,11 +78,12 @@ export function parallelizeModule(module: Module, axis: DeviceMesh, plan: Parall
         }
       }
     }
-    return found;
+    return { cuts: found, rows };
   });
   if (group.size === 1) return () => {};
   const uncut = cutParameters(axis, rules);
-  const ends = cuts.flatMap((cut) => joinEnds(cut, group));
+  const ends = cuts.flatMap((cut) => joinEnds(cut, group, rows?.summed.get(cut.module)));
+  ends.push(...rows?.join(group) ?? []);
   return () => {
     uncut(); // where that is refused, layers go on with their parts
     takeAll(ends.splice(0));

@@ -26,7 +26,8 @@ import { Parameter } from "../tensor/parameter.ts";
  * - `embedding_rowwise`: a part of the ids of a table;
  * - `replicated_with_grad_allreduce`: a norm that each rank applies to its own heads, whose gradients are added;
  * - `mla_kv_a_proj`: the projection to latent rows, whose turned part all heads share;
- * - `moe_tp_experts`: each rank computes a part of every expert, and the outputs are added up.
+ * - `moe_tp_experts`: each rank computes a part of every expert, and the outputs are added up;
+ * - `sequence_parallel`: a norm of which each rank computes its positions of every row.
  */
 export const STYLES = [
   "colwise",
@@ -38,6 +39,7 @@ export const STYLES = [
   "replicated_with_grad_allreduce",
   "mla_kv_a_proj",
   "moe_tp_experts",
+  "sequence_parallel",
 ] as const;
 /** The way in which a layer is cut. */
 export type Style = typeof STYLES[number];
@@ -52,7 +54,6 @@ export type StyleName = Style | "colwise_rep" | "rowwise_rep";
 
 /** Styles of transformers that are not there yet. */
 const LATER = [
-  "sequence_parallel",
   "grouped_gemm",
   "ep_dispatch_experts",
   "ep_router",
@@ -93,8 +94,19 @@ function withBias(bias: Parameter | undefined, rule: CutRule): Rules {
   return bias === undefined ? [] : [[bias, rule]];
 }
 
-/** Rules of a linear layer; undefined for a style that it cannot have. */
-function cutRulesOfLinear({ weight, bias, outDim, packs, fqn = "" }: Linear, style: Style): Rules | undefined {
+/** Rules of a linear layer and of its adapter; undefined for a style that it cannot have. */
+function cutRulesOfLinear(layer: Linear, style: Style): Rules | undefined {
+  const own = cutRulesOfWeights(layer, style);
+  const { adapter, packs } = layer;
+  if (own === undefined || adapter === undefined) return own;
+  const { loraA: { weight: a }, loraB: { weight: b } } = adapter;
+  // The factor at the end that is cut is cut alike; the narrow rows between the two are whole on all ranks.
+  if (style === "rowwise") return [...own, [a, { dim: 1 }]];
+  const isPart = packs !== "unequal" && (style === "colwise" || style === "packed_colwise");
+  return isPart ? [...own, [b, { dim: 0, packs }]] : own;
+}
+
+function cutRulesOfWeights({ weight, bias, outDim, packs, fqn = "" }: Linear, style: Style): Rules | undefined {
   const columns = (packs: number): Rules => [[weight, { dim: outDim, packs }], ...withBias(bias, { dim: 0, packs })];
   switch (style) {
     case "colwise":
@@ -161,7 +173,7 @@ function rulesOfTarget(target: CutTarget, style: Style, parent: Module): Rules |
     return [[target.weight, { dim: 0 }], ...withBias(target.bias, { dim: 0 })];
   }
   if (target instanceof RMSNorm || target instanceof LayerNorm) {
-    return style === "replicated_with_grad_allreduce" ? [] : undefined;
+    return style === "replicated_with_grad_allreduce" || style === "sequence_parallel" ? [] : undefined;
   }
   return target instanceof Experts && style === "moe_tp_experts" ? [] : undefined;
 }

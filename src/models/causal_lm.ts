@@ -21,7 +21,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { valueText } from "../words.ts";
 
 /** Inputs of a causal language model. */
-export interface CausalLmInputs extends LayerContext {
+export interface CausalLmInputs extends Omit<LayerContext, "seqLength"> {
   /** Token ids, int32 [batch, seq]. */
   readonly inputIds: Tensor;
   /** The token that each position is to predict, int32 [batch, seq]; -100 counts for nothing. Already shifted. */

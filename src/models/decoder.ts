@@ -169,7 +169,8 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     if (documentStarts !== undefined) requireDocuments(documentStarts, [batch, seq], pastKeyValues);
     const positionIds = inputs.positionIds ??
       (documentStarts === undefined ? undefined : this.#positionsWithin(documentStarts, seq));
-    let context: LayerContext = { attentionMask, positionIds, documentStarts, rowLength, pastKeyValues, random };
+    const places = { positionIds, documentStarts, rowLength, seqLength: seq };
+    let context: LayerContext = { attentionMask, ...places, pastKeyValues, random };
     let hidden = this.#embed(inputs);
     if (this.embedPositions !== undefined) {
       const positions = positionIds ?? this.#positions.of(past, seq);

@@ -37,6 +37,11 @@ export interface LayerContext extends RandomContext {
    * share a selection read it. @default no layer has selected keys yet
    */
   readonly selectedKeys?: Tensor | undefined;
+  /**
+   * Positions of each row that this call computes, on all ranks that share its rows. Where ranks have parts of the rows between layers
+   * (sequence parallelism), hidden states have fewer. @default as many as the hidden states
+   */
+  readonly seqLength?: number | undefined;
 }
 
 /** Sizes and options of an attention. */

@@ -9,8 +9,8 @@ import { linearOp, type WeightLayout } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { RandomContext } from "./dropout.ts";
-import { type HookHandle, Module } from "./module.ts";
+import type { Dropout, RandomContext } from "./dropout.ts";
+import { type HookHandle, Module, type ModuleAdapter } from "./module.ts";
 
 /** Options of a linear layer. */
 export interface LinearOptions {
@@ -36,8 +36,24 @@ export interface LinearEnds {
   readonly enter?: (x: Tensor) => Tensor;
   /** Makes of the product, without the bias, what the layer gives. @default the product itself */
   readonly leave?: (y: Tensor) => Tensor;
+  /** Makes of the bias what is added to what {@link leave} gives. @default the bias itself */
+  readonly share?: (bias: Tensor) => Tensor;
   /** Makes of the sum of product and bias what the layer gives. @default the sum itself */
   readonly gather?: (y: Tensor) => Tensor;
+}
+
+/**
+ * A change of a linear layer's output by a product of two narrow matrices.
+ *
+ * @internal
+ */
+export interface LinearAdapter extends ModuleAdapter<[x: Tensor, context?: RandomContext], Tensor> {
+  /** Weight [r, in]. */
+  readonly loraA: Linear;
+  /** Weight [out, r]. */
+  readonly loraB: Linear;
+  /** Of the adapter's input, if there is one. */
+  readonly loraDropout: Dropout | undefined;
 }
 
 /** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]; or `y = x W + b`, weight [inFeatures, outFeatures]. */
@@ -51,6 +67,7 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   /** Number of parts of equal width in the outputs. A cut over ranks cuts each part by itself. */
   readonly packs: number | "unequal";
   #ends: LinearEnds = {};
+  #factors: LinearAdapter | undefined;
 
   /**
    * The weight is made here, or given when it is tied to another one.
@@ -83,10 +100,10 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
 
   #product(x: Tensor): Tensor {
     const { weight, bias } = this;
-    const { leave } = this.#ends;
+    const { leave, share } = this.#ends;
     if (leave !== undefined) {
       const sum = leave(applyOne(linearOp, [x, weight], this.layout));
-      return bias === undefined ? sum : sum.add(bias);
+      return bias === undefined ? sum : sum.add(share === undefined ? bias : share(bias));
     }
     return applyOne(linearOp, bias === undefined ? [x, weight] : [x, weight, bias], this.layout);
   }
@@ -94,6 +111,26 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   /** The dim of the weight that counts outputs. */
   get outDim(): 0 | 1 {
     return this.layout === "outIn" ? 0 : 1;
+  }
+
+  /**
+   * Lets an adapter change the layer's output.
+   *
+   * @throws {ArgumentError} if the layer has one
+   * @internal
+   */
+  override attachAdapter(adapter: LinearAdapter): HookHandle {
+    const detach = super.attachAdapter(adapter);
+    this.#factors = adapter;
+    return () => {
+      detach();
+      this.#factors = undefined;
+    };
+  }
+
+  /** The adapter that changes the layer's output; undefined if there is none. @internal */
+  get adapter(): LinearAdapter | undefined {
+    return this.#factors;
   }
 
   /** Has input and product pass through functions. Used by tensor parallelism. @returns ends that */

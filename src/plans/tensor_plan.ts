@@ -4,14 +4,23 @@
  * @module
  */
 import { fits, type ParallelizePlan } from "../axes/parallelize.ts";
+import { sequenceNorms } from "../axes/sequence.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+
+/** Options of {@link tensorPlanOf}. */
+export interface TensorPlanOptions {
+  /** Adds `sequence_parallel` of all norms that compute each position by itself. @default false */
+  readonly sequenceParallel?: boolean;
+}
 
 /**
  * The plan by which a model is cut over an axis, as transformers' `tp_plan="auto"` does for families that have one there.
  *
  * @param own styles by name that replace the family's, or are added to them
- * @throws {UnsupportedError} if the family has no plan, and none is given
+ * @throws {UnsupportedError} if the family has no plan, and none is given; or for `sequenceParallel` of a model that drops out between
+ * layers
  * @example
  * ```ts
  * import { fullyShard, launch, openModel, parallelizeModule, tensorPlanOf } from "fullyshard";
@@ -23,10 +32,18 @@ import type { CausalLm } from "../models/causal_lm.ts";
  * await model.load();
  * ```
  */
-export function tensorPlanOf(model: CausalLm, own: ParallelizePlan = {}): ParallelizePlan {
+export function tensorPlanOf(
+  model: CausalLm,
+  own: ParallelizePlan = {},
+  options: TensorPlanOptions = {},
+): ParallelizePlan {
+  requireKnownKeys("plan tensor parallelism", options, { sequenceParallel: true });
   const { tensorPlan } = model;
+  model.ensureNames();
+  const norms = options.sequenceParallel ?? false ? sequenceNorms(model) : [];
+  const ofNorms = Object.fromEntries(norms.map((name) => [name, "sequence_parallel"] as const));
   if (tensorPlan === undefined) {
-    if (Object.keys(own).length > 0) return own;
+    if (Object.keys(own).length > 0) return { ...ofNorms, ...own };
     const { hfConfig: { model_type: modelType } } = model;
     throw new UnsupportedError(
       `Cannot cut a model of model_type '${
@@ -35,7 +52,6 @@ export function tensorPlanOf(model: CausalLm, own: ParallelizePlan = {}): Parall
         "styles of its layers",
     );
   }
-  model.ensureNames();
   const names = [...model.namedModules(), ...model.namedParameters()].map(([name]) => name);
   const replaced = (name: string): boolean => Object.keys(own).some((pattern) => fits(name, pattern));
   const ofFamily = Object.entries(tensorPlan).flatMap(([pattern, style]) => {
@@ -43,5 +59,5 @@ export function tensorPlanOf(model: CausalLm, own: ParallelizePlan = {}): Parall
     if (fitting.length > 0 && !fitting.some(replaced)) return [[pattern, style] as const];
     return fitting.filter((name) => !replaced(name)).map((name) => [name, style] as const);
   });
-  return { ...Object.fromEntries(ofFamily), ...own };
+  return { ...Object.fromEntries(ofFamily), ...ofNorms, ...own };
 }

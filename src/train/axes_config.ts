@@ -21,6 +21,7 @@ import { count, size } from "./config_values.ts";
 export interface AxesConfig {
   readonly tpSize?: number | undefined;
   readonly tpPlan?: "auto" | ParallelizePlan | undefined;
+  readonly enableSequenceParallel: boolean;
   readonly fsdpSize?: number | undefined;
   readonly dpReplicateSize?: number | undefined;
   readonly cpSize: number;
@@ -41,6 +42,9 @@ export const axesSection: Section<AxesConfig> = section(
     tpPlan: z.union([z.literal("auto"), z.record(z.string(), style)]).optional().describe(
       "Layers that are cut: auto: by the family's plan; or styles by name as JSON, which replace the plan's (default: auto)",
     ),
+    enableSequenceParallel: z.boolean().default(false).describe(
+      "With tpSize: between cut layers, each rank has a part of the positions of every row: norms and residuals take less memory",
+    ).meta({ otherNames: ["sequence-parallel"] }),
     fsdpSize: size.optional().describe("Ranks that share a copy of the model (default: what the other sizes leave)")
       .meta({
         otherNames: ["dp-shard-size", "data-parallel-shard-degree"],
@@ -91,6 +95,9 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
   if (tpPlan !== undefined && (tpSize === 1 || (tpSize === undefined && fsdpSize === undefined))) {
     const got = tpSize === undefined ? "neither" : "tpSize 1";
     problems.push({ path: "tpPlan", expected: "tpSize from 2 with it, or fsdpSize, which leaves the rest to it", got });
+  }
+  if (config.enableSequenceParallel && (tpSize ?? (tpPlan === undefined ? 1 : 2)) === 1) {
+    problems.push({ path: "enableSequenceParallel", expected: "false, or tpSize from 2 with it", got: "true" });
   }
   if ((sizes.length > 0 || epSize > 1) && mesh !== "shard") {
     const what = [...sizes.length > 0 ? [text] : [], ...epSize > 1 ? [`epSize ${epSize}`] : []].join(" with ");

@@ -106,6 +106,7 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
  */
 export function requireCompatible(config: StepConfig): void {
   const { strategy, cpuOffload, offloadStates, mesh, frozenDtype, cudaGraphs, cpSize, epSize } = config;
+  const { tpSize = 1, loadIn4bit, loadIn8bit } = config;
   const problems: ConfigProblem[] = [];
   const expected = "strategy fsdp with it";
   if (cpuOffload && strategy === "ddp") {
@@ -123,6 +124,10 @@ export function requireCompatible(config: StepConfig): void {
     if (cudaGraphs && size > 1) {
       problems.push({ path: "cudaGraphs", expected: `${name} 1 with it`, got: `${name} ${size}` });
     }
+  }
+  if (tpSize > 1 && (loadIn4bit || loadIn8bit)) {
+    const expected = `1 with ${loadIn4bit ? "loadIn4bit" : "loadIn8bit"}, as a cut would divide blocks of its codes`;
+    problems.push({ path: "tpSize", expected, got: String(tpSize) });
   }
   if (offloadStates !== undefined && !cpuOffload) {
     problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });

@@ -58,8 +58,9 @@ export function parallelize(
   requireCompatible(config);
   model.neftuneNoiseAlpha = config.neftuneNoiseAlpha;
   if (run.mesh.axes.includes("tensor")) {
-    const { tpPlan = "auto" } = config;
-    parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, tpPlan === "auto" ? {} : tpPlan));
+    const { tpPlan = "auto", enableSequenceParallel: sequenceParallel } = config;
+    const plan = tensorPlanOf(model, tpPlan === "auto" ? {} : tpPlan, { sequenceParallel });
+    parallelizeModule(model, run.mesh.get("tensor"), plan);
   }
   if (run.mesh.axes.includes("context")) parallelizeContext(model, run.mesh.get("context"));
   const checkpointing = checkpointingOf(config);

@@ -41,7 +41,7 @@ test("readDistributedConfig() gives sizes, plan, offload and precision", async (
   assert.deepEqual(problems, []);
   assert.deepEqual(values, {
     ...{ strategy: "fsdp", fsdpPlan: "auto", tpSize: 2, tpPlan: plan, fsdpSize: 4, dpReplicateSize: 2, ppSize: 1 },
-    ...{ epSize: 1, cpuOffload: true, precision: "bfloat16" },
+    ...{ epSize: 1, cpuOffload: true, precision: "bfloat16", enableSequenceParallel: false },
   });
 });
 
@@ -52,7 +52,7 @@ test("readDistributedConfig() refuses what it does not know or have, by name", a
       [{ tp_size: 0 }, /tp_size.*a number from 1/],
       [{ tp_size: 2, tp_plan: {} }, /tp_plan.*at least one style.*nothing is cut/],
       [{ fsdp_plan: { "model.layers.*": "free_full_weight" } }, /fsdp_plan.*mode manual/],
-      [{ enable_sequence_parallel: true }, /enable_sequence_parallel.*false.*not there yet/],
+      [{ enable_expert_parallel: true }, /enable_expert_parallel.*false, and ep_size.*over how many ranks/],
       [{ ep_implementation: "magic" }, /ep_implementation.*all_to_all/],
       [{ ep_size: 2, ep_implementation: "all_reduce" }, /ep_implementation.*auto or all_to_all.*'all_reduce'/],
       [{ ep_size: 2, ep_plan: { "model.layers.*.mlp.experts": "grouped_gemm" } }, /ep_plan.*auto.*grouped_gemm/],

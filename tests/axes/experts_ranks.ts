@@ -1,6 +1,8 @@
 /** Ranks of `experts_test.ts`. @module */
 import {
+  AdamW,
   type CausalLm,
+  clipGradNorm,
   dryRun,
   evaluate,
   expertsOf,
@@ -10,6 +12,7 @@ import {
   scope,
 } from "../../mod.ts";
 import { ownedPtr, writeParameters } from "../../doors/nn.ts";
+import type { Batch } from "../../src/data/micro_batch.ts";
 import { Router } from "../../src/nn/router.ts";
 import { type AxesRank, batchOf, type FamilyOrders, laidOut } from "../../scripts/axes/training.ts";
 import { memoryPeak } from "../../src/train/dry_run.ts";
@@ -102,4 +105,42 @@ export async function mistakes(
   return errors;
 }
 
-rankFunctions(import.meta.url, { evaluateRows, crowd, mistakes });
+/** Kinds of parameters that are frozen, by a part of their names. */
+const FROZEN: readonly RegExp[] = [/experts/, /gate\.weight/, /^((?!experts).)*$/, /^((?!gate\.weight).)*$/];
+
+/** The first half of all rows, which one rank or the first of two ranks has. */
+function firstHalf({ samples: { rank, size } }: Run, { microBatches }: Batch): Batch {
+  if (rank > 0) return { microBatches: [] };
+  return {
+    microBatches: microBatches.map(({ batch, seq, inputIds, labels, ...others }) => {
+      const rows = batch * size / 2;
+      const part = (all: Int32Array): Int32Array => all.subarray(0, rows * seq);
+      return { ...others, batch: rows, seq, inputIds: part(inputIds), labels: part(labels) };
+    }),
+  };
+}
+
+/** Losses and norms of steps with frozen parts, and of a step in which the second of two ranks has no rows. */
+export async function trainParts(rank: WorldRank, orders: FamilyOrders): Promise<readonly (readonly number[])[]> {
+  const figures: (readonly number[])[] = [];
+  for (const pattern of [...FROZEN, undefined]) {
+    const { run, model } = await laidOut(rank, orders);
+    for (const [name, parameter] of model.namedParameters()) {
+      if (pattern?.test(name) ?? false) parameter.requiresGrad = false;
+    }
+    const trained = [...model.parameters()].filter(({ requiresGrad }) => requiresGrad);
+    const optimizer = new AdamW(trained, { learningRate: 3e-3, eps: 1e-4 });
+    for (let step = 0; step < 2; step++) {
+      using _frame = scope();
+      const given = batchOf(run, model, step);
+      const batch = pattern === undefined ? firstHalf(run, given) : given;
+      optimizer.zeroGrad();
+      const loss = run.backward(model, batch).item();
+      figures.push([loss, clipGradNorm(model.parameters(), 0.1).item()]);
+      optimizer.step();
+    }
+  }
+  return figures;
+}
+
+rankFunctions(import.meta.url, { evaluateRows, crowd, mistakes, trainParts });

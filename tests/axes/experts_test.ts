@@ -7,7 +7,7 @@ import type { FamilyOrders, FamilyReport } from "../../scripts/axes/training.ts"
 import { zooModels } from "../../scripts/zoo/families.ts";
 import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { crowd, evaluateRows, mistakes } from "./experts_ranks.ts";
+import { crowd, evaluateRows, mistakes, trainParts } from "./experts_ranks.ts";
 import { trainFamily } from "./families_ranks.ts";
 
 const sizeOf = (axes: MeshShape): number => Object.values(axes).reduce((all, length) => all * length, 1);
@@ -68,6 +68,18 @@ test("routers that choose one rank's experts for all tokens train, in the memory
   assert.equal(first.stated, second.stated);
   assert.equal(Math.max(first.peak, second.peak), first.stated);
   assert.ok(Math.min(first.peak, second.peak) < first.stated, "one rank has all rows");
+});
+
+test("frozen experts and routers, and a rank without rows, train as on one rank", async () => {
+  const config = zooModels("mixtral")[0]?.hfConfig ?? assert.fail();
+  const [alone = assert.fail()] = valuesOf(await world(1, trainParts, { data: { config, axes: { shard: 1 } } }));
+  for (const found of valuesOf(await world(2, trainParts, { data: { config, axes: { shard: 1, expert: 2 } } }))) {
+    for (const [i, [loss = NaN, norm = NaN]] of found.entries()) {
+      const [expected = NaN, of = NaN] = alone[i] ?? [];
+      assert.ok(Math.abs(loss - expected) <= 2e-6 * expected, `loss ${i}: ${loss}, ${expected}`);
+      assert.ok(Math.abs(norm - of) <= 2e-5 * of, `norm ${i}: ${norm}, ${of}`);
+    }
+  }
 });
 
 test("experts that the ranks do not divide, and gradients over too few ranks, are refused by name", async () => {

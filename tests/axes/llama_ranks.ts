@@ -151,7 +151,7 @@ export async function refusePlan(
   return `${error}${before === after ? "" : " CHANGED"}`;
 }
 
-/** Messages of a cut of a layer with an adapter, and of an adapter for a layer that is cut. */
+/** Messages of a cut of a layer whose adapter drops out parts of its inputs, and of an adapter for a layer that is cut. */
 export async function refuseAdapters(
   { device, group }: WorldRank,
   plan: Readonly<Record<string, string>>,
@@ -160,7 +160,7 @@ export async function refuseAdapters(
   const parallelize = (model: CausalLm): void =>
     Reflect.apply(parallelizeModule, undefined, [model, run.mesh.get("tensor"), plan]);
   const adapted = await openModel(run, LLAMA);
-  addLora(adapted, { targetModules: ["down_proj"] });
+  addLora(adapted, { targetModules: ["down_proj"], loraDropout: 0.1 });
   const cut = await openModel(run, LLAMA);
   parallelize(cut);
   return [messageOf(() => parallelize(adapted)), messageOf(() => addLora(cut, { targetModules: ["down_proj"] }))];

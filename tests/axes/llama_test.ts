@@ -165,8 +165,8 @@ for (
     ],
     [
       "a style of transformers that is not there yet",
-      ...[2, LLAMA, { "model.layers.*.input_layernorm": "sequence_parallel" }] as const,
-      /UnsupportedError: Cannot cut '.*input_layernorm' sequence_parallel: that is not there yet; styles are colwise/,
+      ...[2, LLAMA, { "model.layers.*.mlp.up_proj": "local_colwise" }] as const,
+      /UnsupportedError: Cannot cut '.*up_proj' local_colwise: that is not there yet; styles are colwise/,
     ],
     [
       "experts whose parts nobody adds up",
@@ -201,9 +201,15 @@ for (
   });
 }
 
-test("layers with adapters are not cut, and layers that are cut take none", async () => {
+test("adapters that drop out parts of inputs are not cut, and layers that are cut take none", async () => {
   for (const [cut, adapter] of valuesOf(await world(2, refuseAdapters, { data: PLAN }))) {
-    assert.match(cut, /Cannot cut 'model\.layers\.0\.mlp' over 2 ranks: adapters of a part, .* are not there yet/);
-    assert.match(adapter, /Cannot add an adapter: 'model\.layers\.0\.\S+weight' is cut over an axis/);
+    assert.match(
+      cut,
+      /Cannot cut 'model\.layers\.0\.mlp' over 2 ranks: masks of an adapter's dropout over a part of the inputs of '\S+down_proj' \(set it to 0\) are not there yet/,
+    );
+    assert.match(
+      adapter,
+      /Cannot add an adapter: '\S+weight' is cut over an axis; call addLora before parallelizeModule/,
+    );
   }
 });

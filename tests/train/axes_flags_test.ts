@@ -65,6 +65,7 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
         /expected sizes whose product is 4 ranks, got fsdpSize 2 × tpSize 8 = 16/,
       ],
       [["--cp-size", "3"], 4, /cpSize: expected sizes whose product divides 4 ranks, got cpSize 3 = 3/],
+      [["--enable-sequence-parallel"], 4, /enableSequenceParallel: expected false, or tpSize from 2 with it, got true/],
       [["--ep-size", "3"], 4, /epSize: expected a number that divides the 4 ranks that share a copy, got 3/],
       [
         ["--ep-size", "2", "--fsdp-size", "1", "--dp-replicate-size", "4"],
@@ -114,6 +115,15 @@ test("steps over a context or an expert axis are not captured", async () => {
   }
 });
 
+test("quantized weights are not cut over a tensor axis", async () => {
+  const config = await configOf("--tp-size", "2", "--lora-r", "4", "--load-in-4bit");
+  const pattern = /tpSize: expected 1 with loadIn4bit, as a cut would divide blocks of its codes, got 2/;
+  assert.throws(
+    () => requireCompatible(config),
+    (error) => error instanceof ConfigError && pattern.test(error.message),
+  );
+});
+
 test("--tp-plan takes styles as JSON, and refuses what is no style", async () => {
   const config = await configOf(
     "--tp-size",
@@ -139,6 +149,8 @@ for (
       [4, "gpt_oss", { tpSize: 2, dpReplicateSize: 2, microBatches: 2 }],
       [4, "deepseek_v2", { tpSize: 4, activationCheckpointing: "full" }],
       [4, "gpt2", { tpSize: 2, strategy: "ddp" }],
+      [2, "llama", { tpSize: 2, enableSequenceParallel: true, precision: "bfloat16" }],
+      [4, "qwen3_moe", { tpSize: 2, fsdpSize: 2, enableSequenceParallel: true, activationCheckpointing: "full" }],
       [2, "llama", { cpSize: 2, precision: "bfloat16" }],
       [4, "deepseek_v2", { cpSize: 2, tpSize: 2, activationCheckpointing: "full" }],
     ] as const,
@@ -167,6 +179,20 @@ test("a rank's parameters and the largest scores fall by the ranks of a tensor a
   const [one, four] = [await at(1), await at(4)];
   assert.ok(four.terms.parameters < 0.65 * one.terms.parameters, "the embedding stays as it is");
   assert.ok(four.peakBytes < 0.7 * one.peakBytes, `${four.peakBytes} of ${one.peakBytes}`);
+});
+
+test("activations fall by the ranks of a tensor axis where these share the positions between layers", async () => {
+  const sizes = { ...LLAMA, num_hidden_layers: 12, hidden_size: 128, intermediate_size: 128, vocab_size: 64 };
+  const config = { sequenceLength: 512, globalBatch: 1, cpuMath: "wasm", tpSize: 4 } as const;
+  const heads = { num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 512 };
+  for (const [activationCheckpointing, most] of [["none", 0.8], ["full", 0.55]] as const) {
+    const [whole = NaN, parts = NaN] = await Promise.all([false, true].map(async (enableSequenceParallel) => {
+      const given = { ...await configOf(), ...config, activationCheckpointing, enableSequenceParallel };
+      const { terms } = await estimateStep(given, { ...sizes, ...heads }, { worldSize: 4 });
+      return terms.activations;
+    }));
+    assert.ok(parts < most * whole, `${activationCheckpointing}: ${parts} of ${whole}`);
+  }
 });
 
 test("heads that ranks do not divide are refused before any weight has memory, with the remedy", async () => {
