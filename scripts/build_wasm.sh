@@ -5,8 +5,8 @@
 #
 #   scripts/build_wasm.sh              builds
 #   scripts/build_wasm.sh --check      fails if sources or results are others than wasm/SHA256SUMS says, or if the native
-#                                      libraries, built aside, differ in any byte from those that are there
-#   scripts/build_wasm.sh --check-all  the same of the modules
+#                                      library for x86-64-v3, built aside, differs in any byte from what is there
+#   scripts/build_wasm.sh --check-all  the same of all libraries and modules
 #
 # Needs rustup and cargo. Modules also need wasm-pack and wasm-bindgen: the versions below are installed into
 # $FULLYSHARD_TOOLS (default: .tools in the repository), in some minutes, when they are not on PATH.
@@ -140,12 +140,12 @@ build_library() { # <level> <target> <processor> [more flags]
 builds=()
 begin() { "$@" & builds+=($!); }
 begin build_library v3 "$X86_TARGET" x86-64-v3
-begin build_library v4 "$X86_TARGET" x86-64-v4
-begin build_library v4-bf16 "$X86_TARGET" x86-64-v4 -C target-feature=+avx512bf16
-# Atomics as instructions that every processor has: calls that choose among them want the C library. rustc warns of every such
-# switch.
-begin build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
 if [ "$mode" != --check ]; then
+  begin build_library v4 "$X86_TARGET" x86-64-v4
+  begin build_library v4-bf16 "$X86_TARGET" x86-64-v4 -C target-feature=+avx512bf16
+  # Atomics as instructions that every processor has: calls that choose among them want the C library. rustc warns of every such
+  # switch.
+  begin build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
   begin build_module strict +simd128
   # Without the pass that makes a sum of each address in a loop, addresses are offsets from few pointers, which engines take
   # as parts of their loads.
@@ -155,9 +155,9 @@ failed=0
 for build in "${builds[@]}"; do wait "$build" || failed=1; done
 ((failed == 0))
 
-# Of modules that were not built now, those that are there, which were compared with wasm/SHA256SUMS.
-module_digest() {
-  if [ "$mode" = --check ]; then digest "$crate/pkg/$1.wasm"; else digest "$work/pkg/$1.wasm"; fi
+# The digest of a file that was built now, or else of the one that is there, which was compared with wasm/SHA256SUMS.
+digest_of() {
+  if [ -e "$work/pkg/$1" ]; then digest "$work/pkg/$1"; else digest "$crate/pkg/$1"; fi
 }
 
 cat > "$work/digests.ts" << END
@@ -169,16 +169,16 @@ cat > "$work/digests.ts" << END
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "$(module_digest strict)",
-  relaxed: "$(module_digest relaxed)",
+  strict: "$(digest_of strict.wasm)",
+  relaxed: "$(digest_of relaxed.wasm)",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "$(digest "$work/pkg/native-v3.so")",
-  v4: "$(digest "$work/pkg/native-v4.so")",
-  "v4-bf16": "$(digest "$work/pkg/native-v4-bf16.so")",
-  neon: "$(digest "$work/pkg/native-neon.so")",
+  v3: "$(digest_of native-v3.so)",
+  v4: "$(digest_of native-v4.so)",
+  "v4-bf16": "$(digest_of native-v4-bf16.so)",
+  neon: "$(digest_of native-neon.so)",
 } as const;
 END
 
