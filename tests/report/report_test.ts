@@ -75,7 +75,7 @@ test("a report lays runs over one another, with their differences first", async 
     JSON.stringify(recordLike({ name: "two", config: { ...recordLike().config, seed: 7 } })),
   );
   rmSync(`${old}/run.json`);
-  const runs = [one, two, old].map(readRun);
+  const runs = [one, two, old].map((folder) => readRun(folder));
   assert.deepEqual(differencesOf(runs), [{ key: "seed", values: [0, 7, undefined] }]);
   const page = await pageOf([one, two, old], folder.file("page.html"));
   assert.ok(page.indexOf("Differences of configuration") < page.indexOf("Numbers by step"));
