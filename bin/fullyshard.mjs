@@ -69,7 +69,7 @@ function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
   if (["doctor", "estimate", "eval", "chat"].includes(args[0])) return [...all, "--allow-ffi"];
   if (args[0] === "pull") return [...all, "--allow-write", "--allow-sys=statfs", ...hostPermissions()];
-  if (["tokenizer", "config", "init", "merge", "export", "reshard", "trace"].includes(args[0])) {
+  if (["tokenizer", "config", "init", "merge", "export", "reshard", "report", "trace"].includes(args[0])) {
     return [...all, "--allow-write"];
   }
   if (!["run", "train", "launch"].includes(args[0])) return all;

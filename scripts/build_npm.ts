@@ -52,7 +52,9 @@ for (const folder of ["dist", "dist/deno"]) {
   for (const copied of ["wasm/pkg", "src/device/cuda/kernels"]) {
     cpSync(copied, `${folder}/${copied}`, { recursive: true });
   }
-  for (const text of ["page.css", "page.js"]) cpSync(`src/report/page/${text}`, `${folder}/src/report/page/${text}`);
+  for (const text of ["live.js", "page.css", "page.js"]) {
+    cpSync(`src/report/page/${text}`, `${folder}/src/report/page/${text}`);
+  }
 }
 const schema = await fileSchema("Configuration of a training by fullyshard", TRAIN_SECTIONS);
 write("dist/config.schema.json", `${JSON.stringify(schema, undefined, 2)}\n`);

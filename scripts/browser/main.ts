@@ -14,6 +14,7 @@ import { type Browser, chromium } from "playwright-core";
 import { writeReport } from "../../src/report/write_report.ts";
 import { recordLike, writeStoredRun } from "../../tests/support/stored_run.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
+import { testLivePage } from "./live.ts";
 import { findChromium } from "./chromium.ts";
 import { openPage, requireFits, requireKeyboard, VIEWS, violationsOf } from "./page.ts";
 
@@ -34,6 +35,7 @@ async function main(argv: readonly string[]): Promise<number> {
     const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
     try {
       await testReports(browser, argv.includes("--screens"));
+      await testLive(browser);
     } finally {
       await browser.close();
     }
@@ -120,4 +122,10 @@ async function testReports(browser: Browser, takesScreens: boolean): Promise<voi
     assert.equal(await page.locator(".chart canvas").count(), 5, "drawn anew in the other colors");
     assert.deepEqual(errors, []);
   });
+}
+
+async function testLive(browser: Browser): Promise<void> {
+  for (const view of VIEWS.filter(({ width, colorScheme }) => (width === 360) === (colorScheme === "dark"))) {
+    await check(`live page, ${view.width} px, ${view.colorScheme}`, () => testLivePage(browser, view));
+  }
 }

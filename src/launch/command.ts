@@ -7,6 +7,7 @@
 import { accessSync, constants } from "node:fs";
 import { UnsupportedError } from "../errors.ts";
 import { environmentNames } from "../runtime/env.ts";
+import { LOOPBACK } from "../runtime/loopback_server.ts";
 import { executablePath, runtime } from "../runtime/processes.ts";
 import type { LaunchPlan } from "./plan.ts";
 
@@ -30,20 +31,27 @@ export function rankCommand(plan: LaunchPlan, script: string, variables: Variabl
   const wanted = plan.runtime === "auto" ? own : plan.runtime;
   if (wanted === "node") throw new UnsupportedError("Cannot run ranks on Node: expected Bun or Deno");
   const program = wanted === own ? executablePath() : findProgram(wanted, variables);
-  const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions(variables)] : [];
+  const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions(variables, plan.scriptArgs)] : [];
   return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
 }
 
-/** The permissions of a rank under Deno: of the network only the tracker that `variables` name. */
-export function denoPermissions(variables: Variables): readonly string[] {
+/**
+ * The permissions of a rank under Deno: of the network only the tracker that `variables` name, and for a live page this machine's own
+ * address.
+ */
+export function denoPermissions(variables: Variables, scriptArgs: readonly string[] = []): readonly string[] {
   const tracker = URL.parse(variables["MLFLOW_TRACKING_URI"] ?? "");
+  const places = [
+    ...(tracker === null || tracker.host === "" ? [] : [tracker.host]),
+    ...(scriptArgs.some((text) => /^--live(?:=|$)/.test(text)) ? [LOOPBACK] : []),
+  ];
   return [
     "--no-prompt",
     "--allow-ffi",
     "--allow-read",
     "--allow-write",
     `--allow-env=${environmentNames().join(",")}`,
-    ...(tracker === null || tracker.host === "" ? [] : [`--allow-net=${tracker.host}`]),
+    ...(places.length === 0 ? [] : [`--allow-net=${places.join(",")}`]),
   ];
 }
 

@@ -27,12 +27,18 @@ export interface RecordedRun {
   readonly missing: readonly string[];
 }
 
+/** Parts of a run to read. */
+export interface ReadOptions {
+  /** Reads the traces, which are large. @default true */
+  readonly withTraces?: boolean;
+}
+
 /**
  * Reads the folder of a run.
  *
  * @throws {FileError} if there is no such folder, or it holds neither a run record nor metrics
  */
-export function readRun(folder: string): RecordedRun {
+export function readRun(folder: string, { withTraces = true }: ReadOptions = {}): RecordedRun {
   if (pathKind(folder) !== "directory") {
     throw new FileError(folder, "read the run in", "there is no such folder: give the folder of '--out'");
   }
@@ -56,7 +62,15 @@ export function readRun(folder: string): RecordedRun {
   }
   const events = (lines ?? "").split("\n").flatMap((line) => parseRunEvent(line) ?? []);
   const name = record?.name ?? absolutePath(folder).split("/").findLast((part) => part !== "") ?? folder;
-  return { name, folder, record, series, events, timeline: readTraces(folder, record, missing), missing };
+  return {
+    name,
+    folder,
+    record,
+    series,
+    events,
+    timeline: withTraces ? readTraces(folder, record, missing) : undefined,
+    missing,
+  };
 }
 
 function readRecord(folder: string, missing: string[]): RunRecord | undefined {

@@ -14,6 +14,7 @@ import {
   eventListOf,
   factsOf,
   memoryOf,
+  ranksOf,
   samplesOf,
   shardingOf,
   table,
@@ -26,55 +27,53 @@ import { settingText } from "./words_of_numbers.ts";
 /** Most runs of a report: as many as there are colors. */
 export const MOST_RUNS = 8;
 
-/** Parts of the page that a live page adds to a report. */
-export interface LiveParts {
-  /** Markup above the numbers. */
-  readonly banner: Html;
-  /** Origins that scripts may ask, for the page's policy. */
-  readonly connect: string;
-}
-
-/** The page of one run, or of several over one another. */
-export async function renderReport(runs: readonly RecordedRun[], live?: LiveParts): Promise<string> {
-  const { style, charts, script, licence } = pageAssets;
+/**
+ * The page of one run, or of several over one another.
+ *
+ * @param controls markup above the numbers of a live page, whose script follows the run
+ */
+export async function renderReport(runs: readonly RecordedRun[], controls?: Html): Promise<string> {
+  const { style, charts, script, liveScript, licence } = pageAssets;
+  const scripts = [charts, script, ...controls === undefined ? [] : [liveScript]];
   const [only] = runs;
   const title = runs.length === 1 && only !== undefined ? only.name : `${runs.length} runs`;
-  const connect = live?.connect ?? "'none'";
-  const policy = `default-src 'none'; style-src ${await hashOf(style)}; script-src ${await hashOf(
-    charts,
-  )} ${await hashOf(
-    script,
-  )}; connect-src ${connect}; base-uri 'none'; form-action 'none'`;
+  const policy = [
+    "default-src 'none'",
+    `style-src ${await hashOf(style)}`,
+    `script-src ${(await Promise.all(scripts.map(hashOf))).join(" ")}`,
+    `connect-src ${controls === undefined ? "'none'" : "'self'"}`,
+    "base-uri 'none'; form-action 'none'",
+  ].join("; ");
   const page = safe`<!doctype html>
-    <html lang="en">
-      <head>
-        <meta charset="utf-8">
-        <meta name="viewport" content="width=device-width, initial-scale=1">
-        <meta http-equiv="Content-Security-Policy" content="${policy}">
-        <meta name="color-scheme" content="light dark">
-        <title>${title} – fullyshard</title>
-  `.text;
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="${policy}">
+<meta name="color-scheme" content="light dark">
+<title>${title} – fullyshard</title>
+`.text;
   const body = safe`
-    <a class="skip" href="#main">Skip to the numbers</a>
-    <header><h1>${title}</h1>${runs.length > 1 ? legendOf(runs) : undefined}</header>
-    <main id="main">
-    ${live?.banner}
-    ${runs.length > 1 ? section("differences", "Differences of configuration", comparisonOf(runs)) : undefined}
-    ${runs.length === 1 && only !== undefined ? section("facts", "The run", factsOf(only)) : undefined}
-${section("numbers", "Numbers by step", chartsOf(runs))}
-    ${runs.map((run, i) => runMarkup(run, i, runs.length))}
-    </main>
-    <footer>
-      <p>Written by fullyshard from the files of the run's folder. Charts are drawn by uPlot.</p>
-      <details>
-        <summary>uPlot's licence</summary>
-        <pre>${licence}</pre>
-      </details>
-    </footer>
-  `.text;
+<a class="skip" href="#main">Skip to the numbers</a>
+<header><h1>${title}</h1>${runs.length > 1 ? legendOf(runs) : undefined}</header>
+<main id="main">
+${controls}
+${runs.length > 1 ? section("differences", "Differences of configuration", comparisonOf(runs)) : undefined}
+${runs.length === 1 && only !== undefined ? section("facts", "The run", factsOf(only)) : undefined}
+${section("numbers", "Numbers by step", chartsOf(runs, controls !== undefined))}
+${runs.map((run, i) => runMarkup(run, i, runs.length))}
+</main>
+<footer><p>Written by fullyshard from the files of the run's folder. Charts are drawn by uPlot.</p><details><summary>uPlot's licence</summary><pre>${licence}</pre></details></footer>
+`.text;
   const data = safe`<script type="application/json" id="data">${embeddedJson(dataOf(runs))}</script>`.text;
   // The style and scripts are hashed as they are, so nothing may stand between them and their tags.
-  return `${page}<style>${style}</style>\n</head>\n<body>${body}${data}\n<script>${charts}</script>\n<script>${script}</script>\n</body>\n</html>\n`;
+  const tags = scripts.map((text) => `<script>${text}</script>`).join("\n");
+  return `${page}<style>${style}</style>\n</head>\n<body>${body}${data}\n${tags}\n</body>\n</html>\n`;
+}
+
+/** Markup of a run's sections by their ids, for a live page that replaces it. */
+export function sectionsOf(run: RecordedRun): Readonly<Record<string, string>> {
+  return Object.fromEntries(partsOf(run).map(([id, , markup]) => [id, markup.text]));
 }
 
 /** The numbers that charts draw. */
@@ -96,10 +95,11 @@ export function dataOf(runs: readonly RecordedRun[]): unknown {
 }
 
 /** Sections of one run. */
-export function runMarkup(run: RecordedRun, index: number, count: number): Html {
-  const parts: readonly (readonly [id: string, title: string, markup: Html])[] = [
+function partsOf(run: RecordedRun): readonly (readonly [id: string, title: string, markup: Html])[] {
+  return [
     ["facts", "The run", factsOf(run)],
     ["memory", "Memory by owner", memoryOf(run)],
+    ["ranks", "Ranks that were late", ranksOf(run)],
     ["timeline", "A step of each rank", run.timeline === undefined ? noTimeline : timelineMarkup(run.timeline)],
     ["sharding", "Sharding", shardingOf(run)],
     ["configuration", "Configuration", configurationOf(run)],
@@ -107,6 +107,10 @@ export function runMarkup(run: RecordedRun, index: number, count: number): Html 
     ["samples", "Samples", samplesOf(run)],
     ["events", "Warnings and saves", eventListOf(run)],
   ];
+}
+
+function runMarkup(run: RecordedRun, index: number, count: number): Html {
+  const parts = partsOf(run);
   // Of one run the facts come first, above the charts.
   if (count === 1) return safe`${parts.slice(1).map(([id, title, markup]) => section(id, title, markup))}`;
   return safe`
@@ -159,8 +163,8 @@ function comparisonOf(runs: readonly RecordedRun[]): Html {
 }
 
 /** Places of the charts; the page's script fills them. */
-function chartsOf(runs: readonly RecordedRun[]): Html {
-  if (runs.every(({ series }) => series.steps.length === 0)) return safe`<p>There are no numbers yet.</p>`;
+function chartsOf(runs: readonly RecordedRun[], isLive: boolean): Html {
+  if (!isLive && runs.every(({ series }) => series.steps.length === 0)) return safe`<p>There are no numbers yet.</p>`;
   const most = Math.max(...runs.map(({ series }) => thin(series).stepsAPoint));
   return safe`
     <noscript><p>Charts need JavaScript; the last numbers are below.</p></noscript>

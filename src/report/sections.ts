@@ -101,6 +101,26 @@ function bar(part: number, whole: number): Html {
   `;
 }
 
+/** Ranks at the last warning while a rank waited: who waited, and for whom. */
+export function ranksOf({ events, series }: RecordedRun): Html {
+  const newest = eventsOfType(events, "ranks").at(-1);
+  if (newest === undefined) return safe`<p>No rank has waited so long for another that it gave a warning.</p>`;
+  const { ranks, time } = newest;
+  const ended = (series.values["wall_time"] ?? []).at(-1);
+  const since = typeof ended === "number" && ended * 1000 > time
+    ? safe` Step ${series.steps.at(-1)} has ended since.`
+    : safe` No step has ended since.`;
+  const rows = ranks.map(({ rank, state, call, step }) => [
+    `rank ${rank}`,
+    state === "running" ? "running: the others wait for it" : state,
+    call === null ? "none" : safe`<code>${call}</code>`,
+    step ?? "none",
+  ]);
+  return safe`<p>At ${timeText(time)}.${since}</p>${
+    table("Ranks that were late", ["Rank", "State", "Newest call", "Step"], rows)
+  }`;
+}
+
 /** The tree of units with dtypes and padding. */
 export function shardingOf({ record }: RecordedRun): Html {
   if (record === undefined) return safe`<p>Nothing is known of the sharding.</p>`;

@@ -20,5 +20,5 @@ export async function writeReport(folders: readonly string[], file: string): Pro
   if (folders.length > MOST_RUNS) {
     throw new ArgumentError(`Cannot lay ${folders.length} runs over one another: give at most ${MOST_RUNS}`);
   }
-  replaceFile(file, await renderReport(folders.map(readRun)));
+  replaceFile(file, await renderReport(folders.map((folder) => readRun(folder))));
 }

@@ -8,7 +8,8 @@
  * @module
  */
 import { CollectiveError } from "../errors.ts";
-import type { EventOf, EventType, RunEvent } from "../report/run_event.ts";
+import type { FlightRecord } from "../comm/flight_record.ts";
+import type { EventOf, EventType, RankPlace, RunEvent } from "../report/run_event.ts";
 import { EVENTS_FILE, REPORT_FILE, RUN_FILE } from "../report/run_files.ts";
 import type { OwnedPeak, RunRecord } from "../report/run_record.ts";
 import { runInBackground } from "../runtime/background_worker.ts";
@@ -29,6 +30,7 @@ export class RunJournal implements Disposable {
   readonly #log: Logger;
   #kept: RunEvent[] = [];
   #file: WritableFile | undefined;
+  #ranks: (() => FlightRecord) | undefined;
   #isMain = false;
   #isBroken = false;
   /** The report that a Worker writes. */
@@ -45,7 +47,14 @@ export class RunJournal implements Disposable {
 
   /** Takes a line of the log: warnings and errors are events. */
   take({ time, level, rank, message: text }: LogRecord): void {
-    if (level === "warn" || level === "error") this.#write({ type: "log", time, level, rank: rank ?? null, text });
+    if (level !== "warn" && level !== "error") return;
+    this.#write({ type: "log", time, level, rank: rank ?? null, text });
+    this.#noteRanks(time);
+  }
+
+  /** Gives the calls of all ranks, which are noted with a warning while a rank waits. */
+  follow(ranks: () => FlightRecord): void {
+    this.#ranks = ranks;
   }
 
   /** Adds an event, on rank 0; other ranks have warnings and errors only. Never throws. */
@@ -128,6 +137,22 @@ export class RunJournal implements Disposable {
   [Symbol.dispose](): void {
     this.#guard(() => this.#file?.[Symbol.dispose]());
     this.#isBroken = true;
+  }
+
+  #noteRanks(time: number): void {
+    let ranks: FlightRecord["ranks"] | undefined;
+    try {
+      ranks = this.#file === undefined ? undefined : this.#ranks?.().ranks;
+    } catch {
+      return; // a group that has ended knows no calls
+    }
+    if (ranks === undefined || ranks.every(({ state }) => state !== "waiting")) return;
+    const places = ranks.map(({ rank, state, calls }): RankPlace => {
+      const newest = calls.at(-1);
+      const call = newest === undefined ? null : `${newest.kind} '${newest.unit}'`;
+      return { rank, state, call, step: newest?.step ?? null };
+    });
+    this.#write({ type: "ranks", time, ranks: places });
   }
 
   #write(event: RunEvent): void {

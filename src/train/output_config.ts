@@ -26,6 +26,8 @@ export interface OutputConfig {
   readonly reportTo: readonly TrackerName[];
   readonly runName?: string | undefined;
   readonly report: boolean;
+  readonly live: boolean;
+  readonly livePort: number;
   readonly sampleTokens: number;
   readonly trace?: string | undefined;
   readonly prompt?: string | undefined;
@@ -70,6 +72,10 @@ export const outputSection: Section<OutputConfig> = section(
     report: z.boolean().default(true).describe(
       "Write report.html, a page of the run's numbers, at each save and at the end",
     ),
+    live: z.boolean().default(false).describe(
+      "Serve a page that follows the run, to this machine alone; '--live 8080' gives its port too",
+    ),
+    livePort: count.max(65535).default(0).describe("Port of the live page; 0 takes a free one"),
     sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
     trace: path.regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
       "Folder for traces of units, calls and kernels; 'fullyshard trace' merges them into a file for Perfetto",

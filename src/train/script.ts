@@ -90,6 +90,15 @@ function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
   return { ...config, data, tokenizer, prompt };
 }
 
+/** `--live 8080` as the two flags that it means. */
+function withLivePort(argv: readonly string[]): readonly string[] {
+  const joined = argv.map((text) => text.replace(/^--live=(?=\d+$)/, "--live-port="));
+  return joined.flatMap((text, i) => {
+    if (text.startsWith("--live-port=") && argv[i] !== text) return ["--live", text];
+    return joined[i - 1] === "--live" && /^\d+$/.test(text) ? [`--live-port=${text}`] : [text];
+  });
+}
+
 /** Origins of keys, with those that the script has filled in. */
 function withOwn(
   set: Readonly<Record<string, string>>,
@@ -129,7 +138,7 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
     }
     const notices: string[] = [];
     const presets = foreignPresets({ fsdp: script.fsdp, fsdpConfig: script.fsdpConfig }, notices);
-    const resolved = await resolveWithOrigins(TRAIN_SECTIONS, { argv, presets });
+    const resolved = await resolveWithOrigins(TRAIN_SECTIONS, { argv: withLivePort(argv), presets });
     const config = withDefaults(resolved.config, script);
     const set = withOwn(resolved.set, resolved.config, config);
     if ((rankOf() ?? 0) === 0) { for (const notice of notices) log.info(notice); }

@@ -13,7 +13,7 @@ import { formatDuration } from "../runtime/clock.ts";
 import type { Logger } from "../runtime/log.ts";
 import { runtime } from "../runtime/processes.ts";
 import { readRankEnvironment } from "../runtime/rank_environment.ts";
-import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
+import { eventTurn, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
 import { adapterScales, requireSameScales } from "./adapter_config.ts";
@@ -35,6 +35,7 @@ import { finishModel, openPrompt } from "./finish.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { RunJournal } from "./journal.ts";
+import { type LivePage, openLivePage } from "./live.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
 import { noticeStart, otherBatch } from "./notices.ts";
@@ -46,6 +47,7 @@ import { scalerOf } from "./parts.ts";
 import { planModel } from "./plan_model.ts";
 import { requirePreference } from "./preference_config.ts";
 import { Progress } from "./progress.ts";
+import { exchangeNews, type RankNews, type StopReason } from "./rank_news.ts";
 import { requireEqualReplicas } from "./replicas.ts";
 import { launch, type Run } from "./run.ts";
 import { recordOf } from "./run_record.ts";
@@ -59,15 +61,6 @@ import type { TrainerOptions, TrainResult } from "./trainer_options.ts";
 
 /** Settings that checkpoints have where they are set. */
 const OPTIONAL_SETTINGS = ["neftuneNoiseAlpha"];
-
-/** The values that ranks exchange between steps. */
-interface RankNews {
-  readonly signal: StopSignal | undefined;
-  /** True if a callback asked to stop. */
-  readonly stops: boolean;
-  /** True if no save is under way. */
-  readonly isIdle: boolean;
-}
 
 /**
  * Trains a causal language model as the configuration says, on the ranks of the launch environment.
@@ -88,6 +81,7 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
     ...{ device, memoryBytes, cpuMath, threads, attention, stagingBytes, trace, axes },
     ...{ timeoutSeconds, joinTimeoutSeconds, reportSeconds, log, onStop },
   });
+  journal.follow(() => run.group.flightRecord());
   const training = new Training(config, { ...options, log }, run, journal);
   try {
     const result = await training.train();
@@ -116,6 +110,8 @@ class Training {
   #trackers: readonly Tracker[] = [];
 
   readonly #journal: RunJournal;
+  /** Of rank 0. */
+  #live: LivePage | undefined;
 
   constructor(config: RunConfig, options: TrainerOptions, run: Run, journal: RunJournal) {
     this.#journal = journal;
@@ -138,6 +134,11 @@ class Training {
     using folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config) : undefined;
     });
+    using live = await group.together(
+      "open the live page",
+      async () => group.rank === 0 && config.live ? await openLivePage(config, this.#log) : undefined,
+    );
+    this.#live = live;
     using data = await openData(config, this.#run, model, this.#log);
     using heldOut = await openHeldOut(config, this.#run, model, data, this.#log);
     const evaluations = new Evaluations(config, this.#run, heldOut, this.#log.once());
@@ -190,6 +191,7 @@ class Training {
       ? await averaged(context, () => finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once()))
       : undefined;
     if (finished?.sample !== undefined) this.#journal.add({ type: "sample", step: this.#step, text: finished.sample });
+    await live?.finish();
     const { best, bestCheckpoint } = evaluations;
     const bestEvaluation = best && {
       metric: best.metric,
@@ -268,8 +270,9 @@ class Training {
       log.info("checkReplicas compares nothing: no two ranks of this run hold the same elements");
     }
     let signal: StopSignal | undefined;
-    let [stops, endsEarly] = [false, false];
-    while (this.#step < last && signal === undefined && !stops && !endsEarly) {
+    let stops: StopReason = "";
+    let endsEarly = false;
+    while (this.#step < last && signal === undefined && stops === "" && !endsEarly) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
       if (hasReplicas && this.#step % checkReplicas === 0) requireEqualReplicas(context, this.#step);
       if (this.#step === first + 1) {
@@ -286,10 +289,11 @@ class Training {
         ? []
         : [await callAll(callbacks.map((one) => one.onEvaluate), evaluated.figures, this.#step, context)];
       wishes.push(await callAll([onStep, ...callbacks.map((one) => one.onStep)], line, context));
-      ({ signal, stops } = await this.#betweenSteps(stop, saver, wishes.includes(true)));
+      const news = await this.#betweenSteps(stop, saver, wishes.includes(true));
+      ({ signal, stops } = news);
       endsEarly = evaluated?.ends === true && this.#step < steps;
       const savesBest = loadBestModelAtEnd && evaluated?.isBest === true;
-      if (savesBest || (saveEvery > 0 && this.#step % saveEvery === 0)) {
+      if (savesBest || news.saves || (saveEvery > 0 && this.#step % saveEvery === 0)) {
         await this.#save(context, loader, saver, evaluations);
       }
     }
@@ -300,7 +304,7 @@ class Training {
     const isOver = this.#step >= steps || endsEarly;
     if (!isOver) this.#options.output.over?.();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
-    const why = signal !== undefined ? `, as ${signal} came` : stops ? ", as a callback asked for" : "";
+    const why = signal !== undefined ? `, as ${signal} came` : stops === "" ? "" : `, ${stops}`;
     const none = `no evaluation was better in the last ${evaluations.best?.evaluations_without_gain}`;
     const where = endsEarly
       ? `Ended early after step ${this.#step} of ${steps}, as ${none}`
@@ -346,16 +350,15 @@ class Training {
   async #betweenSteps(
     stop: StopRequest,
     saver: CheckpointSaver,
-    stops: boolean,
-  ): Promise<Pick<RankNews, "signal" | "stops">> {
+    asksToStop: boolean,
+  ): Promise<RankNews> {
     await eventTurn();
-    const own: RankNews = { signal: stop.signal, stops, isIdle: saver.isIdle };
-    const news = this.#run.group.exchangeText(JSON.stringify(own), "stop requests").map((text): RankNews =>
-      JSON.parse(text)
-    );
-    if (news.every(({ isIdle }) => isIdle)) await saver.finishPending();
-    const signal = STOP_SIGNALS.find((one) => news.some((rank) => rank.signal === one));
-    return { signal, stops: news.some((rank) => rank.stops) };
+    const asked = this.#live?.take();
+    const stops = asksToStop ? "as a callback asked for" : asked?.stops === true ? "as its live page asked for" : "";
+    const own: RankNews = { signal: stop.signal, stops, saves: asked?.saves === true, isIdle: saver.isIdle };
+    const news = exchangeNews(this.#run.group, own);
+    if (news.isIdle) await saver.finishPending();
+    return news;
   }
 
   async #save(

@@ -1,7 +1,9 @@
 /** Reports of stored runs: what is read, escaped, laid over one another, and what is named as missing. @module */
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { ArgumentError, FileError } from "../../doors/errors.ts";
 import { report } from "../../src/cli/report.ts";
 import { differencesOf } from "../../src/report/compare.ts";
@@ -10,6 +12,7 @@ import { pageAssets } from "../../src/report/page/assets.ts";
 import { readRun } from "../../src/report/read_run.ts";
 import { readSeries, thin } from "../../src/report/series.ts";
 import { writeReport } from "../../src/report/write_report.ts";
+import { RUNTIME } from "../support/rank_process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { metricsLine, recordLike, STARTED, traceLike, writeStoredRun } from "../support/stored_run.ts";
 
@@ -75,7 +78,7 @@ test("a report lays runs over one another, with their differences first", async 
     JSON.stringify(recordLike({ name: "two", config: { ...recordLike().config, seed: 7 } })),
   );
   rmSync(`${old}/run.json`);
-  const runs = [one, two, old].map(readRun);
+  const runs = [one, two, old].map((folder) => readRun(folder));
   assert.deepEqual(differencesOf(runs), [{ key: "seed", values: [0, 7, undefined] }]);
   const page = await pageOf([one, two, old], folder.file("page.html"));
   assert.ok(page.indexOf("Differences of configuration") < page.indexOf("Numbers by step"));
@@ -146,6 +149,15 @@ test("fullyshard report writes beside the run, or where it is told", async () =>
   await assert.rejects(report([]), /1 to 8 folders of runs/);
   mkdirSync(folder.file("taken"));
   await assert.rejects(report([run, "--out", folder.file("taken")]), FileError);
+});
+
+test(`fullyshard report may write what it makes, under ${RUNTIME}`, () => {
+  using folder = temporaryDirectory();
+  const run = writeStoredRun(folder, "run");
+  const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));
+  const { status, stderr } = spawnSync("node", [bin, "--runtime", RUNTIME, "report", run], { encoding: "utf8" });
+  assert.equal(status, 0, stderr);
+  assert.ok(existsSync(`${run}/report.html`));
 });
 
 test("readRun() takes no trace of another start of the run", () => {

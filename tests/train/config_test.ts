@@ -62,6 +62,8 @@ const keys = [
     "report-to",
     "run-name",
     "report",
+    "live",
+    "live-port",
     "sample-tokens",
     "trace",
     "prompt",

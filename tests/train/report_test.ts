@@ -1,11 +1,11 @@
 /** What a training leaves for its report, and that a report which cannot be written stops nothing. @module */
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { readRun } from "../../src/report/read_run.ts";
 import { eventsOfType } from "../../src/report/run_event.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { flagsIn, run } from "./runs.ts";
+import { flagsIn, run, startRun } from "./runs.ts";
 
 const TIMEOUT = { timeout: 60_000 };
 
@@ -65,11 +65,32 @@ test("a report that cannot be written is a warning, and a failed run's report na
   assert.match(readFileSync(folder.file("bad/report.html"), "utf8"), /found only here|only here/);
 });
 
-test("a run without a report leaves its record and events", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  const { code, stderr } = await run(flagsIn(folder, "--steps", "1", "--no-report"), { ranks: 1 });
-  assert.equal(code, 0, stderr);
-  assert.deepEqual(["run.json", "events.jsonl", "report.html"].map((name) => existsSync(folder.file(`out/${name}`))), [
-    ...[true, true, false],
-  ]);
-});
+test(
+  "a live page saves and stops the run between steps, and shows the rank that others wait for",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const flags = flagsIn(folder, "--steps", "100000", "--live", "--report-seconds", "0.2", "fault=1:3:sleep=1");
+    const started = startRun(flags);
+    await started.until(/Live page/);
+    const [address = ""] = /http:\S+/.exec(started.output()) ?? [];
+    const { origin } = new URL(address);
+    const ask = (name: string): Promise<Response> => fetch(address + name, { method: "POST", headers: { origin } });
+    await started.until(/step 5\//);
+    assert.equal((await ask("save")).status, 204);
+    await started.until(/Saved '.*checkpoint-\d+'/);
+    assert.equal((await ask("stop")).status, 204);
+    const { code, stderr } = await started.ended;
+    assert.equal(code, 0, stderr);
+    assert.match(stderr, /Stopped after step \d+ of 100000, as its live page asked for/);
+    const { events } = readRun(folder.file("out"));
+    assert.equal(eventsOfType(events, "saved").length, 2);
+    const [late] = eventsOfType(events, "ranks");
+    assert.deepEqual(late?.ranks.map(({ rank, state, step }) => [rank, state, step]), [[0, "waiting", 3], [
+      1,
+      "running",
+      3,
+    ]]);
+    assert.ok(!readFileSync(folder.file("out/events.jsonl"), "utf8").includes(address), "the secret is in no file");
+  },
+);

@@ -28,3 +28,8 @@ declare module "*/page.js" {
   const text: string;
   export { text as default };
 }
+
+declare module "*/live.js" {
+  const text: string;
+  export { text as default };
+}

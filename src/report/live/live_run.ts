@@ -1,0 +1,81 @@
+/**
+ * The run of a live page: its folder, looked at again when a file has grown.
+ *
+ * @module
+ */
+import { fileByteLength, pathKind } from "../../runtime/files.ts";
+import { dataOf, sectionsOf } from "../render.ts";
+import { readRun, type RecordedRun } from "../read_run.ts";
+import { EVENTS_FILE, METRICS_FILE, RUN_FILE } from "../run_files.ts";
+import type { Timeline } from "../timeline.ts";
+
+/** Milliseconds between two looks at the traces, which are large. */
+const TRACES_EVERY_MS = 10_000;
+
+/** Reads the folder of a run that is going on. */
+export class LiveRun {
+  readonly #folder: string;
+  readonly #name: string;
+  readonly #begun: number;
+  #sizes = "";
+  #timeline: Timeline | undefined;
+  #tracesAt = -Infinity;
+  #run: RecordedRun;
+
+  /** @param begun milliseconds since the epoch; what an earlier run has left in the folder is not shown */
+  constructor(folder: string, name: string, begun: number) {
+    this.#folder = folder;
+    this.#name = name;
+    this.#begun = begun;
+    this.#run = this.#waiting();
+  }
+
+  /** The run as it was looked at last. */
+  get run(): RecordedRun {
+    return this.#run;
+  }
+
+  /** Looks again; true if anything has changed. */
+  look(): boolean {
+    const sizes = [METRICS_FILE, EVENTS_FILE, RUN_FILE].map((name) => sizeOf(`${this.#folder}/${name}`)).join();
+    if (sizes === this.#sizes) return false;
+    const tracesAreDue = performance.now() - this.#tracesAt > TRACES_EVERY_MS;
+    try {
+      const run = readRun(this.#folder, { withTraces: tracesAreDue });
+      this.#sizes = sizes;
+      if (run.record === undefined || run.record.started < this.#begun) return false;
+      if (tracesAreDue) [this.#timeline, this.#tracesAt] = [run.timeline, performance.now()];
+      this.#run = { ...run, timeline: this.#timeline };
+      return true;
+    } catch {
+      return false; // a file that is being replaced; the next look finds it
+    }
+  }
+
+  /** The state of the page, on one line. */
+  state(): string {
+    return JSON.stringify({ data: dataOf([this.#run]), sections: sectionsOf(this.#run) });
+  }
+
+  #waiting(): RecordedRun {
+    const missing = ["The run has not finished its first step yet."];
+    const series = { steps: [], values: {}, badLines: 0 };
+    return {
+      name: this.#name,
+      folder: this.#folder,
+      record: undefined,
+      series,
+      events: [],
+      timeline: undefined,
+      missing,
+    };
+  }
+}
+
+function sizeOf(file: string): number {
+  try {
+    return pathKind(file) === "file" ? fileByteLength(file) : -1;
+  } catch {
+    return -1;
+  }
+}
