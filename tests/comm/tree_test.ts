@@ -69,10 +69,14 @@ test("TreeExchange gives each rank the bytes of all, whenever what is published 
     const published = ranksOf(size).map(() => new Uint8Array(replicas[0]?.byteLength ?? 0));
     let publications = 0;
     const exchanges = ranksOf(size).map((rank) =>
-      new TreeExchange(rank, places[rank] ?? assert.fail(), replicas[rank]?.blocks ?? [], () => {
-        publications++;
-        for (const { offset, bytes } of replicas[rank]?.changes() ?? []) published[rank]?.set(bytes, offset);
-      })
+      new TreeExchange(
+        { rank, size, place: places[rank] ?? assert.fail() },
+        replicas[rank]?.block ?? assert.fail(),
+        () => {
+          publications++;
+          for (const { offset, bytes } of replicas[rank]?.changes() ?? []) published[rank]?.set(bytes, offset);
+        },
+      )
     );
     const deliver = (rank: number): void => {
       const { parent, children } = places[rank] ?? assert.fail();
@@ -135,7 +139,7 @@ test("calls and barriers between hosts cost updates in proportion to ranks", TIM
       const replica = new Replica({ id: "00".repeat(8), worldRanks, rank, byteLength: TREE_MAILBOX_BYTES });
       const link = world.links[rank] ?? assert.fail();
       link.open(replica, [...place.parent === undefined ? [] : [place.parent], ...place.children]);
-      return new TreeExchange(rank, place, replica.blocks, () => link.publish(replica));
+      return new TreeExchange({ rank, size, place }, replica.block, () => link.publish(replica));
     });
     const barrier = (): void => {
       const running = exchanges.map((exchange) => exchange.steps(new Uint8Array()));

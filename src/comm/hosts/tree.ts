@@ -29,8 +29,9 @@ export function treePlaces(worldRanks: readonly number[], ranksPerHost: number):
       if (index > 0) parents.set(rank, at(members, (index - 1) >> 1, "parent"));
     }
   }
+  const children = Map.groupBy(parents.keys(), (child) => parents.get(child));
   return worldRanks.map((_, rank) => ({
     parent: parents.get(rank),
-    children: [...parents].filter(([, parent]) => parent === rank).map(([child]) => child).sort((a, b) => a - b),
+    children: (children.get(rank) ?? []).sort((a, b) => a - b),
   }));
 }
