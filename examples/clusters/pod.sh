@@ -7,7 +7,7 @@ host() { echo "$name-ranks-0-$1.$name"; }
 
 if [ "$JOB_COMPLETION_INDEX" != 0 ]; then
   "${SSHD:-/usr/sbin/sshd}"
-  # The pod of rank 0 says that the run is over, by ending its own server.
+  # The name of a pod that has ended is no longer known.
   until getent hosts "$(host 0)" >/dev/null; do sleep 1; done
   while getent hosts "$(host 0)" >/dev/null; do sleep 5; done
   exit 0
