@@ -1,6 +1,6 @@
 /** The tree of hosts: the frames that each call sends over the store, and the calls of others that ranks learn of. @module */
 import assert from "node:assert/strict";
-import { treePlaces } from "../../src/comm/hosts/tree.ts";
+import { treePlace, treePlaces } from "../../src/comm/hosts/tree.ts";
 import { TREE_MAILBOX_BYTES, TreeExchange } from "../../src/comm/hosts/tree_exchange.ts";
 import { Replica } from "../../src/comm/hosts/replica.ts";
 import { float32 } from "../../src/dtype.ts";
@@ -38,6 +38,7 @@ test("treePlaces() joins all ranks by few neighbours and short paths, mostly wit
     const places = treePlaces(ranksOf(size), perHost);
     let between = 0;
     for (const [rank, { parent, children }] of places.entries()) {
+      assert.deepEqual(treePlace(ranksOf(size), perHost, rank), { parent, children });
       assert.ok(children.length <= 4);
       for (const child of children) assert.equal(places[child]?.parent, rank);
       if (parent !== undefined && Math.floor(parent / perHost) !== Math.floor(rank / perHost)) between++;
@@ -49,6 +50,7 @@ test("treePlaces() joins all ranks by few neighbours and short paths, mostly wit
     assert.equal(between, Math.ceil(size / perHost) - 1);
   }
   // A group of some ranks, of which one host has more than another.
+  assert.deepEqual([0, 1, 2, 3].map((rank) => treePlace([1, 4, 5, 6], 4, rank)), treePlaces([1, 4, 5, 6], 4));
   assert.deepEqual(treePlaces([1, 4, 5, 6], 4), [
     { parent: undefined, children: [1] },
     { parent: 0, children: [2, 3] },

@@ -29,7 +29,7 @@ import { lazily } from "../lazily.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import type { StoreLink } from "./link.ts";
 import { Replica } from "./replica.ts";
-import { treePlaces } from "./tree.ts";
+import { treePlace } from "./tree.ts";
 import { TREE_HEAD_BYTES, TREE_MAILBOX_BYTES, TreeExchange } from "./tree_exchange.ts";
 
 const CALLS_TOGETHER = 16;
@@ -53,7 +53,7 @@ function blocksOf(
 ): BlockMemory {
   const isLocal = (word: number): boolean => word >= SLEEP_WORDS.begin && word < SLEEP_WORDS.end;
   const replica = new Replica({ id: link.idOf(name, worldRanks), worldRanks, rank, byteLength: BLOCK_BYTES }, isLocal);
-  const place = at(treePlaces(worldRanks, ranksPerHost), rank, "place of rank");
+  const place = treePlace(worldRanks, ranksPerHost, rank);
   const ranks = [...place.parent === undefined ? [] : [place.parent], ...place.children];
   link.open(replica, ranks.map((peer) => at(worldRanks, peer, "world rank of rank")), BLOCK_HEAD_BYTES);
   // A remote rank may sleep at any time, so the bell counts as having a sleeper: each change is published.
