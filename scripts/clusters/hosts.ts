@@ -40,7 +40,8 @@ export function hostsObstacle(): string | undefined {
 export function makeHosts(count: number, rate?: string): Hosts {
   const numbers = Array.from({ length: count }, (_, i) => i + 1);
   const remove = (): void => {
-    for (const number of numbers) attempt(`ip netns del fullyshard${number}`);
+    // A namespace's end of a link may outlive it for a while.
+    for (const number of numbers) attempt(`ip link del fsv${number}; ip netns del fullyshard${number}`);
     attempt(`ip link del ${BRIDGE}`);
   };
   remove(); // an earlier run may have been killed

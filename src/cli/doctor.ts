@@ -1,6 +1,6 @@
 /**
- * `fullyshard doctor`: what this machine has and lacks. It changes nothing. Libraries that are used are opened; of others
- * it finds the files. What is found but does not work is reported differently from a library that is missing.
+ * `fullyshard doctor`: what this machine has and lacks. It changes nothing. Libraries are opened; of MPI, which
+ * starts threads, it finds the file. What is found but does not work is reported differently from a library that is missing.
  *
  * Permissions on Deno: `--allow-ffi --allow-read --allow-env`. What it may not look at, it says it does not know.
  *
@@ -39,7 +39,7 @@ import {
 import { type CudaReport, describeCuda, examineCuda, explainNccl, ncclBuild, ncclVersion } from "./doctor_cuda.ts";
 
 /** The facts about one library. */
-export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "used" | "gives" | "remedy">> {
+export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "gives" | "remedy">> {
   /** `loaded`: opened. `present`: a file, not opened. `broken`: found, does not work. `missing`: not found. */
   readonly state: "loaded" | "present" | "broken" | "missing";
   readonly path: string | null;
@@ -210,10 +210,10 @@ function examineFile(source: LibrarySource, environment: Environment): LibraryRe
 
 /** The report on a library: the search's result with the facts that hold in any case. */
 function reportOf(
-  { name, used = true, gives, remedy }: LibrarySource,
-  found: Omit<LibraryReport, "name" | "used" | "gives" | "remedy">,
+  { name, gives, remedy }: LibrarySource,
+  found: Omit<LibraryReport, "name" | "gives" | "remedy">,
 ): LibraryReport {
-  return { name, ...found, used, gives, remedy };
+  return { name, ...found, gives, remedy };
 }
 
 /** The result of an action; undefined where the system refuses to answer. */
@@ -274,11 +274,7 @@ export function formatReport(report: DoctorReport, width: number): string {
   };
   const group = (title: string, libraries: readonly LibraryReport[]): string[] =>
     libraries.length === 0 ? [] : ["", title, ...libraries.flatMap((one) => entry(one.name, ...describeLibrary(one)))];
-  const used = report.libraries.filter((library) => library.used);
-  const more = [
-    ...group("For a later version:", report.libraries.filter((library) => !library.used)),
-    ...group("Not found, and would help:", used.filter((library) => !isFound(library))),
-  ];
+  const more = group("Not found, and would help:", report.libraries.filter((library) => !isFound(library)));
   const lines = [
     ...more.length === 0 ? [] : [...more.slice(1), ""],
     ...entry("runtime", `${report.runtime.name} ${report.runtime.version}`),
@@ -297,7 +293,7 @@ export function formatReport(report: DoctorReport, width: number): string {
       free || "none: ranks must be Workers of one process",
       ...isScarce ? [sharedMemory.remedy] : [],
     ),
-    ...group("Used here:", used.filter(isFound)),
+    ...group("Used here:", report.libraries.filter(isFound)),
     "",
     problems.length === 0 ? "No problems." : `Problems (${problems.length}):`,
     ...problems.flatMap((problem) => wrapWords(problem, width - 2).map((line) => `  ${line}`)),
@@ -321,14 +317,14 @@ function isFound({ state }: LibraryReport): boolean {
 
 /** Describes a library, a fact a line. */
 function describeLibrary(library: LibraryReport): string[] {
-  const { state, path, version, broken, tried, used, gives, remedy } = library;
+  const { state, path, version, broken, tried, gives, remedy } = library;
   const facts = isFound(library)
     ? `${version === null ? "" : ` ${version}`}, ${path}`
     : ` (${tried} path${tried === 1 ? "" : "s"} tried)`;
   return [
     `${state}${facts}`,
     ...broken.map(({ path: file, reason }) => `${file}: ${reason}`),
-    ...!used ? [`for ${gives}`] : isFound(library) ? [] : [`would give: ${gives}`, remedy],
+    ...isFound(library) ? [] : [`would give: ${gives}`, remedy],
   ];
 }
 

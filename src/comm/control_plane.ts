@@ -9,6 +9,7 @@
  */
 import { at } from "../at.ts";
 import { CollectiveError } from "../errors.ts";
+import { sha256 } from "../runtime/checksum.ts";
 import { type Call, describeCall } from "./call.ts";
 import type { FlightRecord } from "./flight_record.ts";
 
@@ -122,15 +123,31 @@ export abstract class ControlPlane {
    * @throws {CollectiveError} on every rank, if two members name different ranks
    */
   protected agreeOnSplit(ranks: readonly number[], note: number = 0): readonly number[] {
-    const parts = this.exchange(new TextEncoder().encode(JSON.stringify([note, ...ranks])))
-      .map((bytes): readonly number[] => JSON.parse(new TextDecoder().decode(bytes)));
-    const listOf = (rank: number): string => at(parts, rank, "part of rank").slice(1).join(", ");
-    for (const [rank, [, ...members]] of parts.entries()) {
+    const own = ranks.join();
+    // The lists of all ranks may be long: they are exchanged only if their digests show that they do not fit.
+    const parts = this.#exchangeJson<readonly [note: number, length: number, digest: string]>(
+      [note, ranks.length, sha256([own])],
+    );
+    const sharing = Map.groupBy(parts.keys(), (rank) => at(parts, rank, "part of rank")[2]);
+    if (parts.some(([, length, digest]) => sharing.get(digest)?.length !== length)) this.#throwDifferentSplits(ranks);
+    return ranks.map((rank) => at(parts, rank, "part of rank")[0]);
+  }
+
+  /** Names two ranks whose lists differ. Collective. */
+  #throwDifferentSplits(ranks: readonly number[]): never {
+    const parts = this.#exchangeJson<readonly number[]>(ranks);
+    const listOf = (rank: number): string => at(parts, rank, "part of rank").join(", ");
+    for (const [rank, members] of parts.entries()) {
       const other = members.find((member) => listOf(member) !== listOf(rank));
       if (other === undefined) continue;
       throw this.failure(`rank ${rank} splits into ranks [${listOf(rank)}], but rank ${other} into [${listOf(other)}]`);
     }
-    return ranks.map((rank) => at(at(parts, rank, "part of rank"), 0, "note"));
+    throw this.failure("ranks split into parts that do not fit");
+  }
+
+  #exchangeJson<T>(value: T): readonly T[] {
+    return this.exchange(new TextEncoder().encode(JSON.stringify(value)))
+      .map((bytes): T => JSON.parse(new TextDecoder().decode(bytes)));
   }
 }
 

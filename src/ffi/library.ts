@@ -44,9 +44,7 @@ export interface LibrarySource {
   readonly driver?: boolean;
   /** Only bare sonames: the C library, which every process has loaded already. */
   readonly systemOnly?: boolean;
-  /** True if this version uses it. @default true */
-  readonly used?: boolean;
-  /** The benefit of the library, now or once it is used, e.g. `faster matrix products on the CPU`. */
+  /** The benefit of the library, e.g. `faster matrix products on the CPU`. */
   readonly gives: string;
   /** The way to install it, or the reason not to, as a sentence. */
   readonly remedy: string;

@@ -10,7 +10,8 @@ import { CollectiveError } from "../../src/errors.ts";
 class LonePlane extends SharedControlPlane {
   constructor(abort: AbortArea) {
     const blocks = [0, 1].map(() => new Uint8Array(new SharedArrayBuffer(BLOCK_BYTES)));
-    const memory = { blocks, sleep: () => {}, wake: () => {}, leave: () => {} };
+    const block = (rank: number): Uint8Array => blocks[rank] ?? assert.fail();
+    const memory = { block, sleep: () => {}, wake: () => {}, leave: () => {} };
     super(placeInWorld(0, 2), memory, { abort, isDead: () => false, options: {}, spins: 0 });
   }
 

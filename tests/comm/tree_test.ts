@@ -1,6 +1,6 @@
 /** The tree of hosts: the frames that each call sends over the store, and the calls of others that ranks learn of. @module */
 import assert from "node:assert/strict";
-import { treePlaces } from "../../src/comm/hosts/tree.ts";
+import { treePlace, treePlaces } from "../../src/comm/hosts/tree.ts";
 import { TREE_MAILBOX_BYTES, TreeExchange } from "../../src/comm/hosts/tree_exchange.ts";
 import { Replica } from "../../src/comm/hosts/replica.ts";
 import { float32 } from "../../src/dtype.ts";
@@ -38,6 +38,7 @@ test("treePlaces() joins all ranks by few neighbours and short paths, mostly wit
     const places = treePlaces(ranksOf(size), perHost);
     let between = 0;
     for (const [rank, { parent, children }] of places.entries()) {
+      assert.deepEqual(treePlace(ranksOf(size), perHost, rank), { parent, children });
       assert.ok(children.length <= 4);
       for (const child of children) assert.equal(places[child]?.parent, rank);
       if (parent !== undefined && Math.floor(parent / perHost) !== Math.floor(rank / perHost)) between++;
@@ -49,6 +50,7 @@ test("treePlaces() joins all ranks by few neighbours and short paths, mostly wit
     assert.equal(between, Math.ceil(size / perHost) - 1);
   }
   // A group of some ranks, of which one host has more than another.
+  assert.deepEqual([0, 1, 2, 3].map((rank) => treePlace([1, 4, 5, 6], 4, rank)), treePlaces([1, 4, 5, 6], 4));
   assert.deepEqual(treePlaces([1, 4, 5, 6], 4), [
     { parent: undefined, children: [1] },
     { parent: 0, children: [2, 3] },
@@ -69,10 +71,14 @@ test("TreeExchange gives each rank the bytes of all, whenever what is published 
     const published = ranksOf(size).map(() => new Uint8Array(replicas[0]?.byteLength ?? 0));
     let publications = 0;
     const exchanges = ranksOf(size).map((rank) =>
-      new TreeExchange(rank, places[rank] ?? assert.fail(), replicas[rank]?.blocks ?? [], () => {
-        publications++;
-        for (const { offset, bytes } of replicas[rank]?.changes() ?? []) published[rank]?.set(bytes, offset);
-      })
+      new TreeExchange(
+        { rank, size, place: places[rank] ?? assert.fail() },
+        replicas[rank]?.block ?? assert.fail(),
+        () => {
+          publications++;
+          for (const { offset, bytes } of replicas[rank]?.changes() ?? []) published[rank]?.set(bytes, offset);
+        },
+      )
     );
     const deliver = (rank: number): void => {
       const { parent, children } = places[rank] ?? assert.fail();
@@ -135,7 +141,7 @@ test("calls and barriers between hosts cost updates in proportion to ranks", TIM
       const replica = new Replica({ id: "00".repeat(8), worldRanks, rank, byteLength: TREE_MAILBOX_BYTES });
       const link = world.links[rank] ?? assert.fail();
       link.open(replica, [...place.parent === undefined ? [] : [place.parent], ...place.children]);
-      return new TreeExchange(rank, place, replica.blocks, () => link.publish(replica));
+      return new TreeExchange({ rank, size, place }, replica.block, () => link.publish(replica));
     });
     const barrier = (): void => {
       const running = exchanges.map((exchange) => exchange.steps(new Uint8Array()));

@@ -22,6 +22,8 @@ import { Sockets } from "../../src/ffi/sockets.ts";
 import { startBackgroundWorker } from "../../src/runtime/background_worker.ts";
 import { hmacSha256 } from "../../src/runtime/checksum.ts";
 
+/** Ranks that join at a time, fewer than a store lets wait. */
+const JOIN_TOGETHER = 32;
 const TOKEN = "a secret of the tests";
 
 /** Numbers of frames that ranks have received and sent, by kind. */
@@ -90,13 +92,16 @@ export async function openHostsWorld(size: number, ranksPerHost: number, port: n
   });
   worker.ended.catch(() => {});
   const links: StoreLink[] = [];
-  for (let rank = 0; rank < size; rank++) {
+  const join = async (rank: number): Promise<void> => {
     const descriptor = sockets.connect(sockets.resolve("127.0.0.1", port));
     assert.ok(typeof descriptor === "number");
     while (sockets.connected(descriptor) !== true) await pause(1);
-    const link = new StoreLink(sockets, descriptor, "the test's store");
+    const link = links[rank] = new StoreLink(sockets, descriptor, "the test's store");
     await enter(link, rank, size);
-    links.push(link);
+  };
+  for (let first = 0; first < size; first += JOIN_TOGETHER) {
+    const together = Math.min(JOIN_TOGETHER, size - first);
+    await Promise.all(Array.from({ length: together }, (_, place) => join(first + place)));
   }
   for (const link of links) link.onJoining(() => {});
   const said = links.map((): string[] => []);

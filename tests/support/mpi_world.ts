@@ -146,7 +146,9 @@ export async function mpiWorld<D, R>(
     );
     return Array.from({ length: size }, (_, number): RankEnd<R> => {
       const file = `${folder}/${number}.json`;
-      if (!existsSync(file)) return { error: `ended without a result: ${output.slice(-3000)}`, said: [], code };
+      if (!existsSync(file)) {
+        return { error: `ended without a result: ${output.slice(0, 3000)} … ${output.slice(-3000)}`, said: [], code };
+      }
       return { ...JSON.parse(readFileSync(file, "utf8")), code };
     });
   } finally {

@@ -26,7 +26,7 @@ export type WriterChoice = "least loaded" | "first";
  * @throws {InternalError} if the ranks together do not hold as many elements as a tensor has
  */
 export function agreeOnWriters(
-  tensors: readonly HeldTensor[],
+  tensors: readonly Pick<HeldTensor, "name" | "shard">[],
   ranks: Pick<Ranks, "size" | "exchangeText">,
   what: string = "save the model",
   choice: WriterChoice = "least loaded",

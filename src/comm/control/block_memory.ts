@@ -7,8 +7,8 @@ import type { ControlPlane } from "../control_plane.ts";
 
 /** Memory of a group's blocks, with sleep and wake. */
 export interface BlockMemory {
-  /** Shared bytes of each rank, `BLOCK_BYTES` of `shared.ts`, zeros at first. */
-  readonly blocks: readonly Uint8Array[];
+  /** Shared bytes of a rank, `BLOCK_BYTES` of `shared.ts`, zeros at first; the same memory each time. */
+  block(rank: number): Uint8Array;
   /** Sleeps while a word of a rank's block holds `expected`, at most `timeoutMs`; may wake earlier. */
   sleep(rank: number, word: number, expected: number, timeoutMs: number): void;
   /** Wakes all sleepers of a word. */

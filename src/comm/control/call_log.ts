@@ -44,7 +44,7 @@ type LoggedCall = Omit<Call, "detail">;
 
 /** The logs of all ranks of one group. */
 export class CallLog {
-  readonly #logs: readonly Int32Array[];
+  readonly #log: (rank: number) => Int32Array;
   readonly #own: Int32Array;
   readonly #bytes: Uint8Array;
   /** The kept bytes and the hash of each unit's name. */
@@ -52,9 +52,9 @@ export class CallLog {
   #rolling = HASH_START;
   #newest = 0;
 
-  /** @param logs {@link CALL_LOG_WORDS} shared words of each rank, zeros at first; `rank` writes its own */
-  constructor(logs: readonly Int32Array[], rank: number) {
-    this.#logs = logs;
+  /** @param logOf gives {@link CALL_LOG_WORDS} shared words of a rank, zeros at first; `rank` writes its own */
+  constructor(logOf: (rank: number) => Int32Array, rank: number) {
+    this.#log = logOf;
     this.#own = this.#log(rank);
     this.#bytes = new Uint8Array(this.#own.buffer, this.#own.byteOffset, CALL_LOG_WORDS * 4);
   }
@@ -153,10 +153,6 @@ export class CallLog {
     const [mine, other] = [this.#own[begin + ROLLING], Atomics.load(theirs, begin + ROLLING)];
     if (this.#own[begin] !== (sequence | 0) || Atomics.load(theirs, begin) !== (sequence | 0)) return undefined;
     return mine === other;
-  }
-
-  #log(rank: number): Int32Array {
-    return at(this.#logs, rank, "log of rank");
   }
 
   #known(unit: string): { readonly hash: number; readonly kept: Uint8Array } {

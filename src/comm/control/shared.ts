@@ -16,13 +16,13 @@
  *
  * @module
  */
-import { at } from "../../at.ts";
 import { byteLengthOf, type Call, describeCall, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
 import type { AbortArea, Absence } from "./abort.ts";
 import type { BlockMemory } from "./block_memory.ts";
 import { APART, CALL_LOG_HEAD_WORDS, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
+import { lazily } from "../lazily.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
 
 // Words of a rank's block. The owner alone writes the first line; sleepers write the second.
@@ -85,7 +85,7 @@ interface Wait {
 export abstract class SharedControlPlane extends ControlPlane {
   protected readonly world: World;
   readonly #memory: BlockMemory;
-  readonly #blocks: readonly Int32Array[];
+  readonly #block: (rank: number) => Int32Array;
   readonly #own: Int32Array;
   readonly #peers: readonly number[];
   /** Peers whose blocks show their newest published calls without a request: all peers, or between hosts the neighbours. */
@@ -97,15 +97,17 @@ export abstract class SharedControlPlane extends ControlPlane {
     super(place, timeoutSeconds);
     this.world = world;
     this.#memory = memory;
-    const { blocks } = memory;
-    this.#blocks = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, MAILBOX));
+    this.#block = lazily((rank) => {
+      const { buffer, byteOffset } = memory.block(rank);
+      return new Int32Array(buffer, byteOffset, MAILBOX);
+    });
     this.#own = this.#block(place.rank);
     this.#peers = place.worldRanks.map((_, rank) => rank).filter((rank) => rank !== place.rank);
     this.#followed = memory.followed?.ranks ?? this.#peers;
-    this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
+    this.#log = new CallLog(lazily((rank) => this.#block(rank).subarray(LOG)), place.rank);
     const { followed } = memory;
     const exchange = followed === undefined
-      ? openMailboxes(this, blocks.map((block) => block.subarray(MAILBOX_BEGIN, BLOCK_BYTES)))
+      ? openMailboxes(this, place.worldRanks.map((_, rank) => memory.block(rank).subarray(MAILBOX_BEGIN, BLOCK_BYTES)))
       : (bytes: Uint8Array): readonly Uint8Array[] => followed.exchange(this, bytes);
     this.exchange = (bytes) => {
       const all = exchange(bytes);
@@ -372,9 +374,5 @@ export abstract class SharedControlPlane extends ControlPlane {
       this.#seen(rank)
     }`;
     this.stop(`ranks made different calls at or before call ${call.sequence}: ${who}; ${REMEDY}`);
-  }
-
-  #block(rank: number): Int32Array {
-    return at(this.#blocks, rank, "block of rank");
   }
 }

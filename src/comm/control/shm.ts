@@ -28,7 +28,7 @@ export function nativeBlocks(
   const addressOf = (rank: number, word: number): NativeAddress =>
     posix.provider.offset(address, rank * BLOCK_BYTES + word * 4);
   return {
-    blocks: Array.from({ length: size }, (_, rank) => bytes.subarray(rank * BLOCK_BYTES, (rank + 1) * BLOCK_BYTES)),
+    block: (rank) => bytes.subarray(rank * BLOCK_BYTES, (rank + 1) * BLOCK_BYTES),
     sleep: (rank, word, expected, timeoutMs) => void posix.futexWait(addressOf(rank, word), expected, timeoutMs),
     wake: (rank, word) => void posix.futexWake(addressOf(rank, word), 0x7fffffff),
     leave,

@@ -83,7 +83,7 @@ function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly numbe
   const begins = worldRanks.map((rank) => placeOf(world, cell, rank));
   const words = begins.map((begin) => new Int32Array(world.buffer, begin, BLOCK_BYTES / 4));
   return {
-    blocks: begins.map((begin) => new Uint8Array(world.buffer, begin, BLOCK_BYTES + world.dataBytes)),
+    block: (rank) => new Uint8Array(world.buffer, at(begins, rank, "block"), BLOCK_BYTES + world.dataBytes),
     sleep: (rank, word, expected, timeoutMs) => void Atomics.wait(at(words, rank, "block"), word, expected, timeoutMs),
     wake: (rank, word) => void Atomics.notify(at(words, rank, "block"), word),
     leave(): void {
@@ -101,7 +101,7 @@ export class WorkersControlPlane extends SharedControlPlane {
   constructor(space: LoopbackWorld, cell: number, place: Place, world: World, timeoutSeconds?: number) {
     const memory = blocksIn(space, cell, place.worldRanks);
     super(place, memory, world, timeoutSeconds);
-    this.blocks = memory.blocks.map((block) => block.subarray(BLOCK_BYTES));
+    this.blocks = place.worldRanks.map((_, rank) => memory.block(rank).subarray(BLOCK_BYTES));
     this.#space = space;
   }
 

@@ -7,7 +7,7 @@
  * 2. A rank answers `hello`: rank, world size, its own random number, the code of both numbers by the run's token, version.
  *   A process that takes the place of an ended rank sends `absent` instead, and then `abort`.
  * 3. The store proves by the code in `welcome` that it knows the token too, or gives the reason in `refused`.
- * 4. `roll` lists the missing ranks while ranks join.
+ * 4. `roll` tells how many ranks are missing while ranks join, and names the first of them.
  * 5. `open` and `leave` begin and end a rank's part in a group, and `update` changes bytes of a rank's block in it. A rank
  *   receives the blocks that it names in `open` or `follow`; after `ask`, the first bytes of all others and then `answer`.
  * 6. `gone` names a rank whose stream ended without `bye`; `abort` carries the words of the abort area.
@@ -39,7 +39,7 @@ export const FRAME_KINDS = [
 export type FrameKind = typeof FRAME_KINDS[number];
 
 /** Version, which ends every `hello`. */
-export const VERSION = "fullyshard store 2";
+export const VERSION = "fullyshard store 3";
 /** Bytes of a random number or a code, and of a group's id. */
 export const NUMBER_BYTES = 32;
 export const ID_BYTES = 8;

@@ -18,7 +18,8 @@ import { StoreLink } from "./link.ts";
 import { HostsControlPlane } from "./plane.ts";
 import type { StoreOptions } from "./store.ts";
 
-const MAX_RANKS = 1024;
+/** Largest number of ranks of a run. */
+export const MAX_RANKS = 16_384;
 /** Pause between two attempts to reach the store. */
 const RETRY_MS = 50;
 const LOOK_MS = 2;
@@ -112,8 +113,9 @@ class HostsJoin {
   readonly #number: Uint8Array = crypto.getRandomValues(new Uint8Array(NUMBER_BYTES));
   #challenge: Uint8Array | undefined;
   #link: StoreLink | undefined;
-  /** Missing ranks, and streams that were refused meanwhile; undefined before the store has sent them. */
+  /** Missing ranks, as far as they are named, and streams that were refused meanwhile; undefined before the store has sent them. */
   #missing: readonly number[] | undefined;
+  #numMissing = 0;
   #refusals = "";
   #refusal: string | undefined;
   /** Reason why the last attempt to reach the store failed. */
@@ -243,6 +245,7 @@ class HostsJoin {
       else this.#refusal = "the process that answers there does not know the run's FULLYSHARD_TOKEN itself";
     } else if (kind === "refused") this.#refusal = shownName(body.text(), STRANGER_BYTES * 4);
     else if (kind === "roll" && this.#isWelcome) {
+      this.#numMissing = body.number();
       this.#missing = body.numbers();
       this.#refusals = body.text();
     }
@@ -253,8 +256,9 @@ class HostsJoin {
     const hosts = [...new Set(ranks.map((rank) => Math.floor(rank / localWorldSize)))];
     const detail = this.#isWelcome || this.#reason === "" ? "" : `; the last attempt to reach it: ${this.#reason}`;
     const refused = this.#refusals === "" ? "" : `; refused meanwhile: ${this.#refusals}`;
+    const others = this.#numMissing > ranks.length ? ` and ${this.#numMissing - ranks.length} others` : "";
     return new RendezvousError(
-      `Rank ${ranks.join(", ")} of ${worldSize} (host ${
+      `Rank ${ranks.join(", ")}${others} of ${worldSize} (host ${
         hosts.join(", ")
       }) did not come within ${this.#seconds} s to the ` +
         `store of rank 0 at ${this.#place}${detail}${refused}. Start every rank, with the same WORLD_SIZE, MASTER_ADDR, ` +

@@ -25,10 +25,11 @@ import {
   type World,
 } from "../control/shared.ts";
 import { at } from "../../at.ts";
+import { lazily } from "../lazily.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import type { StoreLink } from "./link.ts";
 import { Replica } from "./replica.ts";
-import { treePlaces } from "./tree.ts";
+import { treePlace } from "./tree.ts";
 import { TREE_HEAD_BYTES, TREE_MAILBOX_BYTES, TreeExchange } from "./tree_exchange.ts";
 
 const CALLS_TOGETHER = 16;
@@ -52,20 +53,25 @@ function blocksOf(
 ): BlockMemory {
   const isLocal = (word: number): boolean => word >= SLEEP_WORDS.begin && word < SLEEP_WORDS.end;
   const replica = new Replica({ id: link.idOf(name, worldRanks), worldRanks, rank, byteLength: BLOCK_BYTES }, isLocal);
-  const place = at(treePlaces(worldRanks, ranksPerHost), rank, "place of rank");
+  const place = treePlace(worldRanks, ranksPerHost, rank);
   const ranks = [...place.parent === undefined ? [] : [place.parent], ...place.children];
   link.open(replica, ranks.map((peer) => at(worldRanks, peer, "world rank of rank")), BLOCK_HEAD_BYTES);
   // A remote rank may sleep at any time, so the bell counts as having a sleeper: each change is published.
-  for (const block of replica.blocks) new Int32Array(block.buffer)[SLEEP_WORDS.sleepers] = 1;
+  const blockOf = lazily((index): Uint8Array => {
+    const block = replica.block(index);
+    new Int32Array(block.buffer)[SLEEP_WORDS.sleepers] = 1;
+    return block;
+  });
   let [calls, publishedAt] = [0, 0];
   const publish = (): void => {
     link.publish(replica);
     [calls, publishedAt] = [0, performance.now()];
   };
-  const mailboxes = replica.blocks.map((block) => block.subarray(MAILBOX_BEGIN, MAILBOX_BEGIN + TREE_MAILBOX_BYTES));
-  const tree = new TreeExchange(rank, place, mailboxes, publish);
+  const mailboxOf = (index: number): Uint8Array =>
+    blockOf(index).subarray(MAILBOX_BEGIN, MAILBOX_BEGIN + TREE_MAILBOX_BYTES);
+  const tree = new TreeExchange({ rank, size: worldRanks.length, place }, mailboxOf, publish);
   return {
-    blocks: replica.blocks,
+    block: blockOf,
     sleep: (_rank, _word, _expected, timeoutMs) => {
       publish();
       link.pump(timeoutMs);
@@ -162,7 +168,7 @@ export function shareOver(link: StoreLink): ShareParts {
     const followed = new Set<number>();
     link.open(replica);
     return {
-      parts: replica.blocks,
+      parts: worldRanks.map((_, index) => replica.block(index)),
       publish: () => link.publish(replica),
       follow: (peer) => {
         if (followed.has(peer)) return;

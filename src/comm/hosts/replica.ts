@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { at } from "../../at.ts";
+import { lazily } from "../lazily.ts";
 import { FrameError } from "./frames.ts";
 
 /** Granularity of changes, in bytes. */
@@ -22,8 +22,8 @@ export class Replica {
   /** Id of the group in the world. */
   readonly id: string;
   readonly worldRanks: readonly number[];
-  /** Each member's block. */
-  readonly blocks: readonly Uint8Array<ArrayBuffer>[];
+  /** A member's block; memory is allocated for those that are used. */
+  readonly block: (index: number) => Uint8Array<ArrayBuffer>;
   readonly #words: Int32Array;
   /** This rank's block as last published. */
   readonly #known: Int32Array;
@@ -40,8 +40,8 @@ export class Replica {
     this.id = id;
     this.worldRanks = worldRanks;
     const rounded = Math.ceil(byteLength / LINE_BYTES) * LINE_BYTES;
-    this.blocks = worldRanks.map(() => new Uint8Array(rounded));
-    this.#words = new Int32Array(at(this.blocks, rank, "block of rank").buffer);
+    this.block = lazily(() => new Uint8Array(rounded));
+    this.#words = new Int32Array(this.block(rank).buffer);
     this.#known = new Int32Array(this.#words.length);
     this.#isLocal = isLocal;
   }
@@ -68,7 +68,8 @@ export class Replica {
 
   /** Applies changes of another rank's block. */
   apply(worldRank: number, offset: number, bytes: Uint8Array): void {
-    const block = this.blocks[this.worldRanks.indexOf(worldRank)];
+    const index = this.worldRanks[worldRank] === worldRank ? worldRank : this.worldRanks.indexOf(worldRank);
+    const block = index < 0 ? undefined : this.block(index);
     if (block === undefined) throw new FrameError(`an update of rank ${worldRank}, which is not in group ${this.id}`);
     if (offset + bytes.length > block.length) throw new FrameError(`an update beyond the end of a block, at ${offset}`);
     block.set(bytes, offset);

@@ -24,7 +24,7 @@ const STRANGER_SECONDS = 5;
 /** Largest number of streams that have not proved their rank. */
 const MAX_STRANGERS = 64;
 /** Largest number of bytes of all groups. */
-const MAX_BYTES: number = 2 ** 30;
+export const MAX_BYTES: number = 2 ** 30;
 /** Bytes that are prepared for a stream at a time. */
 const BATCH_BYTES: number = 2 ** 18;
 /** Time that the store serves remaining ranks after rank 0 has left. */
@@ -32,6 +32,9 @@ const LINGER_MS = 10_000;
 /** Time that it goes on if rank 0 gave up before all have joined, to give late ranks the reason. */
 const GIVEN_UP_MS = 1500;
 const POLL_MS = 250;
+/** Time between two rolls while ranks are missing, and the largest number of ranks that a roll names. */
+const ROLL_MS = 200;
+const MOST_NAMED = 64;
 
 export interface StoreOptions {
   /** Descriptor of the listener, which the store closes at its end. */
@@ -57,6 +60,8 @@ export class Store {
   #bytes = 0;
   #clock = 0;
   #mainLeft: number | undefined;
+  #isRollDue = false;
+  #rolledAt = -Infinity;
 
   constructor(sockets: Sockets, options: StoreOptions) {
     this.#sockets = sockets;
@@ -82,6 +87,7 @@ export class Store {
       if (first?.input === true) this.#accept(listener);
       for (const [index, stream] of streams.entries()) if (ready[index]?.input === true) this.#receive(stream);
       this.#dropStrangers();
+      this.#spreadRoll();
       for (const stream of this.#streams) this.#send(stream);
     }
   }
@@ -276,6 +282,15 @@ export class Store {
   }
 
   #callRoll(): void {
+    this.#isRollDue = true;
+  }
+
+  /** Sends the roll to all ranks, at once if all have joined; before, so seldom that many ranks do not drown in rolls. */
+  #spreadRoll(): void {
+    const now = performance.now();
+    if (!this.#isRollDue || (this.#missing.size > 0 && now - this.#rolledAt < ROLL_MS)) return;
+    this.#isRollDue = false;
+    this.#rolledAt = now;
     for (const stream of this.#ranks.values()) stream.needsRoll = true;
   }
 
@@ -332,6 +347,10 @@ export class Store {
   }
 
   #prepare(stream: StoreStream, longest: number): void {
-    stream.prepare(longest, this.#clock, [...this.#missing], this.#refusals.join(", "));
+    stream.prepare(longest, this.#clock, () => ({
+      missing: this.#missing.size,
+      named: this.#missing.values().take(MOST_NAMED).toArray(),
+      refusals: this.#refusals.join(", "),
+    }));
   }
 }

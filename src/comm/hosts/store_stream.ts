@@ -7,6 +7,16 @@ import { FrameReader, FrameWriter, listField, NUMBER_BYTES, STRANGER_BYTES } fro
 import type { Change } from "./replica.ts";
 import type { StoredBlock } from "./stored_group.ts";
 
+/** The ranks that have not joined. */
+export interface Roll {
+  /** Their number. */
+  readonly missing: number;
+  /** The first of them. */
+  readonly named: readonly number[];
+  /** Refused streams, in words. */
+  readonly refusals: string;
+}
+
 /** One stream, of a rank or of a process that has not proved its rank. */
 export class StoreStream {
   readonly descriptor: number;
@@ -54,14 +64,14 @@ export class StoreStream {
    * Writes scheduled frames, until `longest` bytes are pending.
    *
    * @param clock number of the newest change
-   * @param missing ranks that have not joined
-   * @param refusals refused streams, in words
+   * @param rollOf gives the roll, where it is to be sent
    */
-  prepare(longest: number, clock: number, missing: readonly number[], refusals: string): void {
+  prepare(longest: number, clock: number, rollOf: () => Roll): void {
     const { writer, changed } = this;
     if (this.needsRoll) {
       this.needsRoll = false;
-      writer.write("roll", listField(missing), refusals);
+      const { missing, named, refusals } = rollOf();
+      writer.write("roll", missing, listField(named), refusals);
     }
     for (const block of changed) {
       if (writer.pending.length > longest) return;

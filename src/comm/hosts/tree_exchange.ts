@@ -14,6 +14,7 @@
  */
 import { at } from "../../at.ts";
 import { UnsupportedError } from "../../errors.ts";
+import { lazily } from "../lazily.ts";
 import type { TreePlace } from "./tree.ts";
 
 // Words of a mailbox's head.
@@ -52,8 +53,9 @@ interface Inflow {
 export class TreeExchange {
   readonly #rank: number;
   readonly #place: TreePlace;
-  readonly #heads: readonly Int32Array[];
-  readonly #boxes: readonly Uint8Array[];
+  readonly #size: number;
+  readonly #head: (rank: number) => Int32Array;
+  readonly #box: (rank: number) => Uint8Array;
   readonly #own: Int32Array;
   readonly #publish: () => void;
   /** Number of parts taken from each child, in all exchanges. */
@@ -63,31 +65,36 @@ export class TreeExchange {
   #down = 0;
 
   /**
-   * @param mailboxes {@link TREE_MAILBOX_BYTES} bytes of each rank, zeros at first; the neighbours' are copies that follow them
+   * @param mailboxOf gives {@link TREE_MAILBOX_BYTES} bytes of a rank, zeros at first; the neighbours' are copies that follow them
    * @param publish shows the neighbours what this rank has written
    */
-  constructor(rank: number, place: TreePlace, mailboxes: readonly Uint8Array[], publish: () => void) {
+  constructor(
+    { rank, size, place }: { readonly rank: number; readonly size: number; readonly place: TreePlace },
+    mailboxOf: (rank: number) => Uint8Array,
+    publish: () => void,
+  ) {
     this.#rank = rank;
+    this.#size = size;
     this.#place = place;
-    this.#heads = mailboxes.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, TREE_HEAD_BYTES / 4));
-    this.#boxes = mailboxes.map((bytes) => bytes.subarray(TREE_HEAD_BYTES));
+    this.#head = lazily((other) => {
+      const { buffer, byteOffset } = mailboxOf(other);
+      return new Int32Array(buffer, byteOffset, TREE_HEAD_BYTES / 4);
+    });
+    this.#box = lazily((other) => mailboxOf(other).subarray(TREE_HEAD_BYTES));
     this.#own = this.#head(rank);
     this.#publish = publish;
   }
 
   /** Ranks that have begun fewer exchanges than this one, as far as their mailboxes' heads are known. */
   behind(): readonly number[] {
-    return this.#heads.flatMap((head, rank) => ((at(head, BEGUN, "word") - this.#exchange) | 0) < 0 ? [rank] : []);
+    return Array.from({ length: this.#size }, (_, rank) => rank)
+      .filter((rank) => ((this.#word(rank, BEGUN) - this.#exchange) | 0) < 0);
   }
 
   /** Exchanges bytes; yields each condition that it waits for. @returns the bytes of every rank */
   *steps(bytes: Uint8Array): Generator<Awaited, readonly Uint8Array[]> {
     this.#own[BEGUN] = ++this.#exchange | 0;
-    const own = new Uint8Array(ENTRY_BYTES + bytes.length);
-    new DataView(own.buffer).setUint32(0, this.#rank, true);
-    new DataView(own.buffer).setUint32(4, bytes.length, true);
-    own.set(bytes, ENTRY_BYTES);
-    const below = [own, ...yield* this.#takeUp()];
+    const below = [this.#entryOf(bytes), ...yield* this.#takeUp()];
     const byteLength = below.reduce((sum, part) => sum + part.length, 0);
     if (byteLength >= 2 ** 32) {
       throw new UnsupportedError(
@@ -99,7 +106,17 @@ export class TreeExchange {
     return this.#split(yield* this.#passDown(gathered));
   }
 
-  /** Reads the children's messages, part by part, in turn. */
+  /** This rank's bytes with its number. Nothing for no bytes: so a barrier of any number of ranks is one part each way. */
+  #entryOf(bytes: Uint8Array): Uint8Array {
+    if (bytes.length === 0) return bytes;
+    const entry = new Uint8Array(ENTRY_BYTES + bytes.length);
+    new DataView(entry.buffer).setUint32(0, this.#rank, true);
+    new DataView(entry.buffer).setUint32(4, bytes.length, true);
+    entry.set(bytes, ENTRY_BYTES);
+    return entry;
+  }
+
+  /** Reads the children's messages, part by part, in turn. Each has one part at least. */
   *#takeUp(): Generator<Awaited, readonly Uint8Array[]> {
     const flows: Inflow[] = [];
     for (const child of this.#place.children) {
@@ -107,7 +124,7 @@ export class TreeExchange {
       flows.push({ child, bytes: new Uint8Array(this.#word(child, UP_BYTES) >>> 0), taken: 0 });
     }
     for (let round = 1;; round++) {
-      const open = flows.filter(({ bytes, taken }) => taken < bytes.length);
+      const open = flows.filter(({ bytes, taken }) => round === 1 || taken < bytes.length);
       if (open.length === 0) return flows.map(({ bytes }) => bytes);
       for (const flow of open) {
         yield this.#sentUp(flow.child);
@@ -130,7 +147,7 @@ export class TreeExchange {
   *#sendUp(parent: number, bytes: Uint8Array): Generator<Awaited, void> {
     const exchange = this.#exchange | 0;
     this.#own[UP_BYTES] = bytes.length;
-    for (let part = 0; part * PART_BYTES < bytes.length; part++) {
+    for (let part = 0; part === 0 || part * PART_BYTES < bytes.length; part++) {
       const mayWrite = (): boolean =>
         this.#word(parent, ACK_EXCHANGE) === exchange && this.#word(parent, ACK_PARTS) > part - DEPTH;
       if (part >= DEPTH) yield { rank: parent, ready: mayWrite };
@@ -173,7 +190,7 @@ export class TreeExchange {
   /** Splits a gathered message into the bytes of each rank. */
   #split(all: Uint8Array): readonly Uint8Array[] {
     const view = new DataView(all.buffer, all.byteOffset, all.length);
-    const messages = new Array<Uint8Array>(this.#heads.length);
+    const messages = Array.from({ length: this.#size }, () => new Uint8Array());
     for (let begin = 0; begin < all.length;) {
       const [rank, length] = [view.getUint32(begin, true), view.getUint32(begin + 4, true)];
       begin += ENTRY_BYTES;
@@ -186,7 +203,7 @@ export class TreeExchange {
   /** An upward part of a rank's mailbox; with `skipped` upward parts before it, a downward part. */
   #part(rank: number, number: number, skipped: number = 0): Uint8Array {
     const begin = (skipped + number % DEPTH) * PART_BYTES;
-    return at(this.#boxes, rank, "mailbox of rank").subarray(begin, begin + PART_BYTES);
+    return this.#box(rank).subarray(begin, begin + PART_BYTES);
   }
 
   #reached(rank: number, word: number, target: number): boolean {
@@ -195,10 +212,6 @@ export class TreeExchange {
 
   #word(rank: number, word: number): number {
     return at(this.#head(rank), word, "word of a mailbox");
-  }
-
-  #head(rank: number): Int32Array {
-    return at(this.#heads, rank, "mailbox of rank");
   }
 }
 

@@ -2,12 +2,11 @@
  * Messages of MPI between the ranks of a group, from device memory to device memory. The host tests them in a wait of the control
  * plane, so that it ends when a rank dies, is late or calls something else.
  *
- * Note [Failed messages]: MPI's own error often comes before the control plane's, which says more: that a rank died, or that two
- * ranks named different lengths. So a rank whose message fails waits on for {@link EXPLAIN_MS}, and gives MPI's words only then.
+ * Note [Failed messages]: MPI's own error often comes before the control plane's, which says more: that a rank died, or that ranks
+ * make different calls. So a rank whose message fails waits on for {@link EXPLAIN_MS}, and gives MPI's words only then.
  *
  * @module
  */
-import type { DevicePtr } from "../../../device/device.ts";
 import { devicePtr } from "../../../device/device.ts";
 import { NativeError, UnsupportedError } from "../../../errors.ts";
 import { MPI_LEAST_TAG_UB } from "../../../ffi/bindings/mpi.ts";
@@ -25,11 +24,27 @@ const LOOK_MS = 0.2;
 const EXPLAIN_MS = 2000;
 
 /** A kind of messages of a group. They are matched apart from the others, and in order. */
-type Channel = "collective" | "transfer";
+type Channel = "collective" | "transfer" | "length";
+const CHANNELS: readonly Channel[] = ["collective", "transfer", "length"];
+
+/** A message that was begun. */
+interface Begun {
+  readonly request: NativeAddress;
+  readonly isReceive: boolean;
+}
 
 /** Messages under way. */
 export interface Moving {
-  open: readonly { readonly request: NativeAddress; readonly isReceive: boolean }[];
+  open: readonly Begun[];
+}
+
+/** A message as MPI takes it. */
+interface PostedMessage {
+  readonly isReceive: boolean;
+  readonly place: NativeAddress;
+  readonly length: number;
+  readonly peer: number;
+  readonly channel: Channel;
 }
 
 /** The messages of a group. */
@@ -47,34 +62,54 @@ export class Moves {
     const tags = control.exchange(new Uint8Array(Int32Array.of(mpi.nextTag).buffer))
       .map((bytes) => at(new Int32Array(bytes.slice().buffer), 0, "tag"));
     this.#tag = Math.max(...tags);
-    mpi.nextTag = this.#tag + 2;
+    mpi.nextTag = this.#tag + CHANNELS.length;
     if (mpi.nextTag > MPI_LEAST_TAG_UB) {
+      const most = Math.floor(MPI_LEAST_TAG_UB / CHANNELS.length);
       throw new UnsupportedError(
-        `Cannot make a group: ranks have made ${
-          (MPI_LEAST_TAG_UB - 1) / 2
-        }, for which MPI has numbers; make groups once`,
+        `Cannot make a group: MPI has numbers for ${most}; make groups once, and use them again`,
       );
     }
   }
 
   /** Begins messages. Memory must not be used until they are finished. */
   begin(transfers: readonly Transfer[], channel: Channel = "collective"): Moving {
-    const { requests } = this.#mpi;
-    const open: { request: NativeAddress; isReceive: boolean }[] = [];
-    const moving: Moving = { open };
-    const tag = this.#tag + (channel === "collective" ? 0 : 1);
+    const open: Begun[] = [];
     for (const { kind, ptr, byteLength, peer } of transfers) {
       const isReceive = kind === "receive";
       for (let start = 0; start < byteLength; start += PIECE_BYTES) {
         const length = Math.min(PIECE_BYTES, byteLength - start);
-        const from = devicePtr(ptr + start);
-        open.push({
-          request: requests.begin((slot) => this.#post(isReceive, from, length, peer, tag, slot)),
-          isReceive,
-        });
+        open.push(this.#post({ isReceive, place: this.#pages.native(devicePtr(ptr + start)), length, peer, channel }));
       }
     }
-    return moving;
+    return { open };
+  }
+
+  /**
+   * Tells receivers the lengths of messages, before any is begun: MPI itself names no rank where they differ.
+   *
+   * @throws {CollectiveError} if an end receives another length than its peer sends
+   */
+  agreeOnLengths(transfers: readonly Transfer[]): void {
+    if (transfers.length === 0) return;
+    const { provider } = this.#mpi.library;
+    const lengths = Float64Array.from(transfers, ({ kind, byteLength }) => kind === "send" ? byteLength : NaN);
+    const begin = provider.addressOf(lengths);
+    const open = transfers.map(({ kind, peer }, index) =>
+      this.#post({
+        isReceive: kind === "receive",
+        place: provider.offset(begin, index * 8),
+        length: 8,
+        peer,
+        channel: "length",
+      })
+    );
+    this.finish({ open }, "passing messages");
+    for (const [index, { kind, byteLength, peer }] of transfers.entries()) {
+      const sent = at(lengths, index, "length");
+      if (kind === "send" || sent === byteLength) continue;
+      const [from, to] = [this.control.worldRank(peer), this.control.worldRank(this.control.rank)];
+      this.control.stop(`rank ${from} sends ${sent} bytes, but rank ${to} receives ${byteLength}`);
+    }
   }
 
   /** Waits until messages are finished. @throws {CollectiveError} if a rank died, left, calls something else, or MPI fails */
@@ -112,10 +147,13 @@ export class Moves {
     this.finish(this.begin(transfers, channel), stage);
   }
 
-  #post(isReceive: boolean, ptr: DevicePtr, length: number, peer: number, tag: number, slot: NativeAddress): void {
-    const { library: { symbols, handles: { MPI_BYTE } }, communicator } = this.#mpi;
+  #post({ isReceive, place, length, peer, channel }: PostedMessage): Begun {
+    const { library: { symbols, handles: { MPI_BYTE } }, communicator, requests } = this.#mpi;
     const call = isReceive ? symbols.MPI_Irecv : symbols.MPI_Isend;
-    call(this.#pages.native(ptr), length, MPI_BYTE, this.control.worldRank(peer), tag, communicator, slot);
+    const tag = this.#tag + CHANNELS.indexOf(channel);
+    const to = this.control.worldRank(peer);
+    const request = requests.begin((slot) => call(place, length, MPI_BYTE, to, tag, communicator, slot));
+    return { request, isReceive };
   }
 
   /** After a failure nobody receives what is under way: the memory may be used for something else. */

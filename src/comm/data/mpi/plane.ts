@@ -21,7 +21,6 @@ import {
 } from "../../data_plane.ts";
 import type { HostsControlPlane } from "../../hosts/plane.ts";
 import { acquire } from "../../together.ts";
-import { MessageLengths } from "../message_lengths.ts";
 import { evenSlices, type StagingOptions } from "../sizes.ts";
 import { Scratch } from "../staging.ts";
 import { chunkBytesOf, ONE_ROUND_BYTES, ROUNDS_TOGETHER } from "./memory.ts";
@@ -49,15 +48,13 @@ export class MpiDataPlane implements DataPlane {
   readonly sums = "rank-order";
   readonly stagingBytes = 0;
   readonly #place: MpiPlace;
-  readonly #lengths: MessageLengths;
   readonly #scratch: Scratch;
   /** Other ranks, the next one first: so not all ranks send to the same one. */
   readonly #others: readonly number[];
 
   constructor(place: MpiPlace) {
-    const { control: { rank, size, share }, control, device } = place;
+    const { control: { rank, size }, device } = place;
     this.#place = place;
-    this.#lengths = new MessageLengths(control, share);
     this.#scratch = new Scratch(device.allocator);
     this.#others = Array.from({ length: size - 1 }, (_, i) => (rank + 1 + i) % size);
   }
@@ -133,7 +130,7 @@ export class MpiDataPlane implements DataPlane {
   }
 
   transfer(transfers: readonly Transfer[]): Work {
-    for (const transfer of transfers) this.#lengths.announce(transfer);
+    this.#place.moves.agreeOnLengths(transfers);
     this.#place.moves.make(transfers, "passing messages", "transfer");
     return enqueuedWork(this.#place.device);
   }
@@ -144,7 +141,6 @@ export class MpiDataPlane implements DataPlane {
 
   dispose(): void {
     this.#scratch[Symbol.dispose]();
-    this.#lengths[Symbol.dispose]();
   }
 
   /** Gathers the parts of all ranks, in bytes, to `dst`; `src` is this rank's. */
