@@ -8,6 +8,7 @@ import { accessSync, constants } from "node:fs";
 import { UnsupportedError } from "../errors.ts";
 import { environmentNames } from "../runtime/env.ts";
 import { executablePath, runtime } from "../runtime/processes.ts";
+import { WANDB_SERVICE } from "../runtime/variables.ts";
 import type { LaunchPlan } from "./plan.ts";
 
 /** Environment variables by name. */
@@ -34,16 +35,18 @@ export function rankCommand(plan: LaunchPlan, script: string, variables: Variabl
   return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
 }
 
-/** The permissions of a rank under Deno: of the network only the tracker that `variables` name. */
+/** The permissions of a rank under Deno: of the network only the trackers that `variables` name. */
 export function denoPermissions(variables: Variables): readonly string[] {
-  const tracker = URL.parse(variables["MLFLOW_TRACKING_URI"] ?? "");
+  const hasKey = variables["WANDB_API_KEY"] !== undefined;
+  const wandb = hasKey ? variables["WANDB_BASE_URL"] ?? WANDB_SERVICE : "";
+  const hosts = [variables["MLFLOW_TRACKING_URI"] ?? "", wandb].flatMap((text) => URL.parse(text)?.host || []);
   return [
     "--no-prompt",
     "--allow-ffi",
     "--allow-read",
     "--allow-write",
     `--allow-env=${environmentNames().join(",")}`,
-    ...(tracker === null || tracker.host === "" ? [] : [`--allow-net=${tracker.host}`]),
+    ...(hosts.length === 0 ? [] : [`--allow-net=${hosts.join(",")}`]),
   ];
 }
 
