@@ -22,6 +22,8 @@ export interface Inputs {
   readonly held: string;
   /** Prompts with completions, as texts. */
   readonly prompts: string;
+  /** Prompts with a chosen and a rejected answer, as chats. */
+  readonly pairs: string;
   /** The chats to train on, with rows that are wrong among them. */
   readonly mistakes: string;
 }
@@ -31,6 +33,9 @@ export const SEQUENCE_LENGTH = 128;
 
 /** Chats to train on. */
 export const NUM_CHATS = 48;
+
+/** Pairs of answers. */
+export const NUM_PAIRS = 8;
 
 /** Options of the adapter. */
 const LORA = { r: 4, loraAlpha: 16 } as const;
@@ -72,6 +77,14 @@ export function chatOf(number: number, rule = 3): { readonly messages: readonly 
     { role: "assistant", content: `${sentence(number * rule + turn, 3 + number % 6)}.${turn === 1 ? "\n" : ""}` },
   ]);
   return { messages: [...system, ...turns.flat()] };
+}
+
+/** A question with a longer and a shorter answer, of which every other pair has the longer one as chosen. */
+function pairOf(number: number): Readonly<Record<string, unknown>> {
+  const says = (role: string, content: string) => [{ role, content }];
+  const answers = [says("assistant", `${sentence(number, 6)}.`), says("assistant", sentence(number + 3, 2))];
+  const [chosen, rejected] = number % 2 === 0 ? answers : answers.toReversed();
+  return { prompt: says("user", `${sentence(number + 1, 3)}?`), chosen, rejected };
 }
 
 /** Lines that a run refuses, each with what it is before. */
@@ -128,6 +141,7 @@ export async function makeInputs(folder: string): Promise<Inputs> {
       "prompts.jsonl",
       Array.from({ length: 16 }, (_, i) => ({ prompt: `${sentence(i, 4)} =`, completion: ` ${sentence(i + 1, 2)}` })),
     ),
+    pairs: write("pairs.jsonl", Array.from({ length: NUM_PAIRS }, (_, i) => pairOf(i))),
     mistakes: write("mistakes.jsonl", withMistakes),
   };
   await makeBase(inputs.base, { adapter: inputs.adapter });

@@ -15,13 +15,22 @@ import { makeInputs } from "./inputs.ts";
 import { type AdaptItem, type ItemReport, report } from "./item.ts";
 import { PACKED } from "./packed.ts";
 import { Peer } from "./peer.ts";
+import { PREFERENCES_BESIDE } from "./preferences.ts";
 import { Recorded } from "./recorded.ts";
 import { ROWS } from "./rows.ts";
 import { SHOWN } from "./shown.ts";
 import { SIDE_BY_SIDE } from "./side_by_side.ts";
 import { WHOLE_WAY } from "./whole_way.ts";
 
-const ITEMS: readonly AdaptItem[] = [...SIDE_BY_SIDE, ...WHOLE_WAY, ...BITS, ...ROWS, ...PACKED, ...SHOWN];
+const ITEMS: readonly AdaptItem[] = [
+  ...SIDE_BY_SIDE,
+  ...PREFERENCES_BESIDE,
+  ...WHOLE_WAY,
+  ...BITS,
+  ...ROWS,
+  ...PACKED,
+  ...SHOWN,
+];
 
 const flags: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },

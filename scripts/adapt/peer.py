@@ -1,6 +1,6 @@
 """What TRL, transformers and PEFT make of the folders of `npm run adapt`: the peer of scripts/adapt.
 
-    python scripts/adapt/peer.py versions|samples|train|read REQUEST     (torch, transformers, peft and trl; on the CPU)
+    python scripts/adapt/peer.py versions|samples|train|prefer|read REQUEST     (torch, transformers, peft and trl; on the CPU)
 
 REQUEST is a file of JSON, as scripts/adapt/peer.ts writes it. The answer is the last line of standard output, as JSON.
 """
@@ -79,6 +79,37 @@ def train(base, rows, batch, steps, maxLength, learningRate, weightDecay, beta2,
     return dict(losses=trainer.losses, gradNorms=norms.norms)
 
 
+def prefer(kind, base, rows, batch, steps, maxLength, learningRate, adapter=None):
+    if kind == "dpo":
+        from trl import DPOConfig as Config
+        from trl import DPOTrainer as Trainer
+    else:
+        from trl.experimental.orpo import ORPOConfig as Config
+        from trl.experimental.orpo import ORPOTrainer as Trainer
+    losses, margins = [], []
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token  # padding is told by the attention mask
+
+    class Kept(Trainer):
+        """Keeps each step's numbers as they were computed; what is logged is rounded."""
+
+        def compute_loss(self, *args, **kwargs):
+            loss = super().compute_loss(*args, **kwargs)
+            losses.append(loss.item())
+            kept = self._metrics["train"] if kind == "dpo" else self._stored_metrics["train"]
+            margins.append(float(kept["rewards/margins"][-1]))
+            return loss
+
+    with tempfile.TemporaryDirectory() as folder:
+        args = Config(
+            output_dir=folder, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True, save_strategy="no", max_length=maxLength,
+            per_device_train_batch_size=batch, max_steps=steps, learning_rate=learningRate, lr_scheduler_type="constant", warmup_steps=0,
+            weight_decay=0.0, adam_beta2=0.999, max_grad_norm=1.0, optim="adamw_torch", gradient_checkpointing=False, logging_steps=1)
+        Kept(model_of(base, adapter, trained=True), args=args, train_dataset=rows_of(rows), processing_class=tokenizer).train()
+    return dict(losses=losses, margins=margins)
+
+
 @torch.no_grad()
 def read(base, samples, prompts, newTokens, eosId, adapter=None):
     model, tokenizer = model_of(base, adapter).eval(), AutoTokenizer.from_pretrained(base)
@@ -95,5 +126,5 @@ def read(base, samples, prompts, newTokens, eosId, adapter=None):
 if __name__ == "__main__":
     with open(sys.argv[2], encoding="utf-8") as file:
         request = json.load(file)
-    answer = dict(versions=versions, samples=samples, train=train, read=read)[sys.argv[1]](**request)
+    answer = dict(versions=versions, samples=samples, train=train, prefer=prefer, read=read)[sys.argv[1]](**request)
     print(json.dumps(answer))

@@ -60,6 +60,23 @@ export interface TrainingRequest {
   readonly beta2: number;
 }
 
+/** A request for a training on pairs, each step of which takes all of them. */
+export interface PreferenceRequest
+  extends Pick<TrainingRequest, "base" | "adapter" | "rows" | "batch" | "steps" | "maxLength" | "learningRate"> {
+  readonly kind: "dpo" | "orpo";
+}
+
+/** Losses of a training on pairs, and margins of the rewards of chosen answers. */
+export interface PreferenceTraining {
+  readonly losses: readonly number[];
+  readonly margins: readonly number[];
+}
+
+const preferences: z.ZodType<PreferenceTraining> = z.object({
+  losses: z.array(z.number()),
+  margins: z.array(z.number()),
+});
+
 /** The peer, run by a Python that has it. */
 export class Peer {
   readonly #python: string;
@@ -84,6 +101,11 @@ export class Peer {
   /** Trains by `SFTTrainer`. */
   train(request: TrainingRequest): Promise<Training> {
     return this.#ask("train", { ...request }, training);
+  }
+
+  /** Trains by `DPOTrainer` or `ORPOTrainer`. */
+  prefer(request: PreferenceRequest): Promise<PreferenceTraining> {
+    return this.#ask("prefer", { ...request }, preferences);
   }
 
   /** Reads a folder of transformers, or with an adapter one of PEFT beside it. */

@@ -18,6 +18,7 @@ import { SAME_SIGNAL_MS } from "../runtime/signals.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { requireVocabulary } from "../train/checks.ts";
 import { path, size } from "../train/config_values.ts";
+import { averagesKey } from "./places.ts";
 import { openModel } from "../train/open_model.ts";
 import { launch } from "../train/run.ts";
 import { Conversation } from "./conversation.ts";
@@ -26,6 +27,7 @@ import { Conversation } from "./conversation.ts";
 interface ChatConfig {
   readonly model?: string | undefined;
   readonly adapter?: string | undefined;
+  readonly averages: boolean;
   readonly tokenizer?: string | undefined;
   readonly chatTemplate?: string | undefined;
   readonly system?: string | undefined;
@@ -46,6 +48,7 @@ const SECTIONS: readonly [Section<ChatConfig>] = [section(
     adapter: path.optional().describe("Folder of a LoRA adapter of PEFT, beside the model that it is for").meta({
       otherNames: ["lora", "adapter-name-or-path"],
     }),
+    averages: averagesKey,
     tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one (default: the model's)"),
     chatTemplate: path.optional().describe("File of Jinja that makes text of the chat (default: the tokenizer's)"),
     system: z.string().optional().describe("What the model is told before all else").meta({
@@ -80,13 +83,13 @@ export async function chat(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const { positional: places, ...config } = await resolve(argv);
-  const { model: folder, adapter, cpuMath, threads, system } = config;
+  const { model: folder, adapter, averages, cpuMath, threads, system } = config;
   if (folder === undefined || places > 1) {
     const got = folder === undefined ? "nothing" : `${places} arguments`;
     throw new ConfigError([{ path: "model", expected: "a folder of a model, with or without '--model'", got }]);
   }
   await using run = await launch({ cpuMath, ...threads === undefined ? {} : { threads } });
-  const model = await openModel(run, folder, adapter === undefined ? {} : { adapter });
+  const model = await openModel(run, folder, { averages, ...adapter === undefined ? {} : { adapter } });
   const tokenizer = await loadTokenizer(config.tokenizer ?? model.files?.folder ?? folder);
   requireVocabulary(tokenizer, model);
   const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);

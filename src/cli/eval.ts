@@ -29,7 +29,7 @@ import { openModel } from "../train/open_model.ts";
 import { launch, type Run } from "../train/run.ts";
 import { textData } from "../train/text_data.ts";
 import { evaluationJson, evaluationText, type MeasuredSet } from "./eval_output.ts";
-import { placesKey, requirePlaces } from "./places.ts";
+import { averagesKey, placesKey, requirePlaces } from "./places.ts";
 
 /** What is measured, and how. */
 interface EvalConfig
@@ -39,6 +39,7 @@ interface EvalConfig
     Pick<ParallelConfig, "cpuMath" | "threads"> {
   readonly places: readonly string[];
   readonly adapter?: string | undefined;
+  readonly averages: boolean;
   readonly batch: number;
   readonly addBosToken: boolean;
   readonly delimiter?: string | undefined;
@@ -67,6 +68,7 @@ const SECTIONS: readonly [Section<EvalConfig>] = [section(
     adapter: path.optional().describe("Folder of a LoRA adapter of PEFT, beside the model that it is for").meta({
       otherNames: ["lora", "adapter-name-or-path"],
     }),
+    averages: averagesKey,
     ...{ textField, tokenizer, eosToken, sequenceLength, packing, chatTemplate, lossOn },
     skipBadRows: z.boolean().default(false).describe(
       "Leave out rows that do not fit, and say how many; the first one ends the evaluation otherwise",
@@ -115,7 +117,7 @@ export async function evalModel(
   }
   const config = await resolveConfig(SECTIONS, { argv, positional: "places" });
   requirePlaces(config.places, ["model"]);
-  const { places: [folder], adapter, data, json, logSamples } = config;
+  const { places: [folder], adapter, averages, data, json, logSamples } = config;
   if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to evaluate on", got: "nothing" }]);
   if (logSamples && !json) {
     throw new ConfigError([{ path: "logSamples", expected: "--json with it", got: "it alone" }]);
@@ -126,7 +128,7 @@ export async function evalModel(
   const { device, memoryBytes, cpuMath, threads } = config;
   const given = { ...memoryBytes === undefined ? {} : { memoryBytes }, ...threads === undefined ? {} : { threads } };
   await using run = await launch({ device, cpuMath, ...given });
-  const model = await openModel(run, folder, adapter === undefined ? {} : { adapter });
+  const model = await openModel(run, folder, { averages, ...adapter === undefined ? {} : { adapter } });
   const tokenizer = await tokenizerOf(config, model);
   requireVocabulary(tokenizer, model);
   await model.load();

@@ -24,7 +24,7 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { GGUF_FAMILIES, ggufPlan } from "../models/gguf/families.ts";
 import { pathExists, pathKind } from "../runtime/files.ts";
 import { formatBytes, whichAre } from "../words.ts";
-import { placesKey, requirePlaces } from "./places.ts";
+import { averagesKey, placesKey, requirePlaces } from "./places.ts";
 import { requireWithoutWeights, withStoredModel } from "./stored_model.ts";
 import { path } from "../train/config_values.ts";
 
@@ -40,6 +40,7 @@ const SECTIONS = [section(
     modelConfig: path.optional().describe(
       "config.json of the model, or its folder; the checkpoint's own unless given",
     ),
+    averages: averagesKey,
     tokenizer: path.optional().describe(
       "Folder of the tokenizer, or 'none' for a file without one; the model's own unless given",
     ),
@@ -75,7 +76,7 @@ export async function exportModel(argv: readonly string[]): Promise<number> {
   }
   const given = await resolveConfig(SECTIONS, { argv, positional: "places" });
   requirePlaces(given.places, ["model"]);
-  const { places: [from], out, format, dtype, tokenizer, pre, overwrite } = given;
+  const { places: [from], out, format, dtype, tokenizer, pre, overwrite, averages } = given;
   if (out === undefined) throw new ConfigError([{ path: "out", expected: "the file to write", got: "nothing" }]);
   return await withStoredModel(from, given.modelConfig, async (model) => {
     if (format === "hf") {
@@ -83,7 +84,7 @@ export async function exportModel(argv: readonly string[]): Promise<number> {
         const path = tokenizer === undefined ? "pre" : "tokenizer";
         throw new ConfigError([{ path, expected: "--format gguf with it", got: "--format hf" }]);
       }
-      return await exportFolder(from, out, model, dtype, overwrite);
+      return await exportFolder(from, out, model, { dtype, overwrite, averages });
     }
     if (model === undefined) {
       const families = whichAre(GGUF_FAMILIES, "supported");
@@ -100,6 +101,7 @@ export async function exportModel(argv: readonly string[]): Promise<number> {
       plan,
       encoding,
       tokenizer: keys.metadata,
+      averages,
     });
     const notes = [...plan.notes, ...keys.notes];
     if (unblocked.length > 0) {
@@ -123,15 +125,18 @@ async function exportFolder(
   from: string,
   to: string,
   model: CausalLm | undefined,
-  name: string,
-  overwrite: boolean,
+  { dtype: name, overwrite, averages }: {
+    readonly dtype: string;
+    readonly overwrite: boolean;
+    readonly averages: boolean;
+  },
 ): Promise<number> {
   const dtype = DTYPES.get(name);
   if (dtype === undefined) {
     throw new ConfigError([{ path: "dtype", expected: [...DTYPES.keys()].join(", "), got: `${name}, of GGUF alone` }]);
   }
   if (!overwrite) requireWithoutWeights(to, "out");
-  const bytes = await mergeCheckpoint(from, to, model, { dtype });
+  const bytes = await mergeCheckpoint(from, to, model, { dtype, averages });
   process.stdout.write(`Wrote ${formatBytes(bytes)} of weights as ${dtype.name} to '${to}'\n`);
   return 0;
 }

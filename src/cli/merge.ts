@@ -18,7 +18,7 @@ import { ConfigError } from "../errors.ts";
 import { openModel } from "../train/open_model.ts";
 import { launch } from "../train/run.ts";
 import { formatBytes } from "../words.ts";
-import { placesKey, requirePlaces } from "./places.ts";
+import { averagesKey, placesKey, requirePlaces } from "./places.ts";
 import { requireWithoutWeights, withStoredModel } from "./stored_model.ts";
 import { path } from "../train/config_values.ts";
 
@@ -32,6 +32,7 @@ const SECTIONS = [section(
     adapter: path.optional().describe(
       "Folder of a PEFT adapter, to merge into the model of the first folder, which is a Hugging Face folder then",
     ),
+    averages: averagesKey,
     dtype: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe("Dtype of the written weights"),
     maxShardBytes: z.int().positive().default(MAX_SHARD_BYTES).describe("Most bytes of tensors in one file"),
     overwrite: z.boolean().default(false).describe("Write over the weights that are in the folder"),
@@ -55,7 +56,7 @@ export async function merge(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${await configHelp(SECTIONS, "fullyshard merge <checkpoint> <folder> [flags]")}\n`);
     return 0;
   }
-  const { places, modelConfig, adapter, dtype, maxShardBytes, overwrite } = await resolveConfig(SECTIONS, {
+  const { places, modelConfig, adapter, averages, dtype, maxShardBytes, overwrite } = await resolveConfig(SECTIONS, {
     argv,
     positional: "places",
   });
@@ -68,10 +69,14 @@ export async function merge(argv: readonly string[]): Promise<number> {
       const got = "both: with an adapter the first folder has the model's config";
       throw new ConfigError([{ path: "--model-config", expected: "nothing beside --adapter", got }]);
     }
+    if (averages) {
+      const expected = "nothing beside --adapter: a run saves an adapter's averages as the adapter";
+      throw new ConfigError([{ path: "averages", expected, got: "both" }]);
+    }
     return await mergeAdapter(from, adapter, to, options);
   }
   return await withStoredModel(from, modelConfig, async (model) => {
-    const bytes = await mergeCheckpoint(from, to, model, options);
+    const bytes = await mergeCheckpoint(from, to, model, { ...options, averages });
     process.stdout.write(`Wrote ${formatBytes(bytes)} of weights to '${to}'\n`);
     return 0;
   });

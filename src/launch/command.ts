@@ -9,6 +9,7 @@ import { UnsupportedError } from "../errors.ts";
 import { environmentNames } from "../runtime/env.ts";
 import { LOOPBACK } from "../runtime/loopback_server.ts";
 import { executablePath, runtime } from "../runtime/processes.ts";
+import { WANDB_SERVICE } from "../runtime/variables.ts";
 import type { LaunchPlan } from "./plan.ts";
 
 /** Environment variables by name. */
@@ -36,15 +37,14 @@ export function rankCommand(plan: LaunchPlan, script: string, variables: Variabl
 }
 
 /**
- * The permissions of a rank under Deno: of the network only the tracker that `variables` name, and for a live page this machine's own
+ * The permissions of a rank under Deno: of the network only the trackers that `variables` name, and for a live page this machine's own
  * address.
  */
 export function denoPermissions(variables: Variables, scriptArgs: readonly string[] = []): readonly string[] {
-  const tracker = URL.parse(variables["MLFLOW_TRACKING_URI"] ?? "");
-  const places = [
-    ...(tracker === null || tracker.host === "" ? [] : [tracker.host]),
-    ...(scriptArgs.some((text) => /^--live(?:=|$)/.test(text)) ? [LOOPBACK] : []),
-  ];
+  const hasKey = variables["WANDB_API_KEY"] !== undefined;
+  const wandb = hasKey ? variables["WANDB_BASE_URL"] ?? WANDB_SERVICE : "";
+  const trackers = [variables["MLFLOW_TRACKING_URI"] ?? "", wandb].flatMap((text) => URL.parse(text)?.host || []);
+  const places = [...trackers, ...(scriptArgs.some((text) => /^--live(?:=|$)/.test(text)) ? [LOOPBACK] : [])];
   return [
     "--no-prompt",
     "--allow-ffi",

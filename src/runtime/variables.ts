@@ -4,6 +4,9 @@
  * @module
  */
 
+/** The W&B service that is used unless `WANDB_BASE_URL` names another one. */
+export const WANDB_SERVICE = "https://api.wandb.ai";
+
 /** Declaration of one variable. */
 export interface EnvVariable {
   /** Meaning of the variable, for documentation and `fullyshard doctor`. */
@@ -149,6 +152,11 @@ export const ENV = {
   MLFLOW_TRACKING_TOKEN: { meaning: "token for MLflow's server", kind: "text" },
   MLFLOW_TRACKING_USERNAME: { meaning: "name for MLflow's server", kind: "text" },
   MLFLOW_TRACKING_PASSWORD: { meaning: "password for MLflow's server", kind: "text" },
+  WANDB_API_KEY: { meaning: "key for W&B, with --report-to wandb", kind: "text" },
+  WANDB_BASE_URL: { meaning: "address of the W&B server; the public one unless given", kind: "text" },
+  WANDB_PROJECT: { meaning: "W&B's project; 'uncategorized' unless given", kind: "text" },
+  WANDB_ENTITY: { meaning: "W&B's user or team; the key's own unless given", kind: "text" },
+  WANDB_RUN_ID: { meaning: "W&B's run to go on with; a new one unless given", kind: "text" },
   FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
   FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
   FULLYSHARD_CUDART_LIBRARY: { meaning: "file to load as the CUDA runtime", kind: "text" },

@@ -1,13 +1,12 @@
 /**
- * MLflow, by its REST API (https://mlflow.org/docs/latest/rest-api.html). Requests are sent beside training and never awaited by a
- * step. While the server does not answer, numbers wait in a queue of bounded length.
+ * MLflow, by its REST API (https://mlflow.org/docs/latest/rest-api.html).
  *
  * @module
  */
 import { ConfigError } from "../errors.ts";
 import type { Environment } from "../runtime/env.ts";
-import { permissionRemedy } from "../runtime/permissions.ts";
-import { METRICS_GO_ON, type Scalars, type TrackedRun, type Tracker } from "./tracker.ts";
+import { ask, Delivery, type DeliveryTimes, Refusal, textAt } from "./delivery.ts";
+import type { Scalars, TrackedRun, Tracker } from "./tracker.ts";
 
 /** The most numbers of a request, by MLflow's limits, and the most characters of a parameter's value. */
 const BATCH_METRICS = 1000;
@@ -16,17 +15,7 @@ const PARAM_LENGTH = 6000;
 /** The most numbers that wait for the server; the oldest are dropped then. */
 const QUEUE_METRICS = 100_000;
 
-/** The client's waiting times. */
-export interface MlflowTimes {
-  /** For one answer. */
-  readonly answerMs: number;
-  /** After a request that failed, until the next. */
-  readonly retryMs: number;
-  /** At the end of a run, for all that is left. */
-  readonly finishMs: number;
-}
-
-const TIMES: MlflowTimes = { answerMs: 10_000, retryMs: 15_000, finishMs: 10_000 };
+const TIMES: DeliveryTimes = { answerMs: 10_000, retryMs: 15_000, betweenMs: 0, finishMs: 10_000 };
 
 interface Metric {
   readonly key: string;
@@ -50,7 +39,7 @@ interface Server {
  *
  * @throws {ConfigError} if no server is named, or what names it is no URL of HTTP
  */
-export function mlflow(run: TrackedRun, environment: Environment, times: MlflowTimes = TIMES): Tracker {
+export function mlflow(run: TrackedRun, environment: Environment, times: DeliveryTimes = TIMES): Tracker {
   return new Mlflow(run, serverOf(environment), times);
 }
 
@@ -82,76 +71,46 @@ function serverOf(environment: Environment): Server {
 class Mlflow implements Tracker {
   readonly #run: TrackedRun;
   readonly #server: Server;
-  readonly #times: MlflowTimes;
-  readonly #queue: Metric[] = [];
-  readonly #said = new Set<string>();
+  readonly #times: DeliveryTimes;
+  readonly #delivery: Delivery<Metric>;
   #runId: string | undefined;
-  /** The delivery under way. */
-  #delivery: Promise<void> | undefined;
-  /** Earliest time of the next request, by `performance.now()`. */
-  #notBefore = 0;
-  #isOver = false;
 
-  constructor(run: TrackedRun, server: Server, times: MlflowTimes) {
+  constructor(run: TrackedRun, server: Server, times: DeliveryTimes) {
     [this.#run, this.#server, this.#times] = [run, server, times];
+    this.#delivery = new Delivery(run, times, {
+      ...{ name: "MLflow", origin: server.url.origin, most: QUEUE_METRICS },
+      count: () => 1,
+      send: (metrics) => this.#send(metrics.slice(0, BATCH_METRICS)),
+      end: (outcome) => this.#end(outcome),
+    });
   }
 
   log(step: number, scalars: Scalars): void {
     const timestamp = Date.now();
-    for (const [key, value] of Object.entries(scalars)) {
-      this.#queue.push({ key, value: Number.isFinite(value) ? value : String(value), timestamp, step });
-    }
-    const surplus = this.#queue.length - QUEUE_METRICS;
-    if (surplus > 0) {
-      this.#queue.splice(0, surplus);
-      this.#warnOnce(
-        "full",
-        `MLflow's server has not answered for long: the oldest numbers are dropped. ${METRICS_GO_ON}`,
-      );
-    }
-    this.#deliver();
+    this.#delivery.add(
+      ...Object.entries(scalars).map(([key, value]) => ({
+        key,
+        value: Number.isFinite(value) ? value : String(value),
+        timestamp,
+        step,
+      })),
+    );
   }
 
-  async finish(outcome: "finished" | "failed"): Promise<void> {
-    const deadline = new Promise<"late">((resolve) => setTimeout(() => resolve("late"), this.#times.finishMs));
-    const rest = async (): Promise<"done"> => {
-      await this.#delivery;
-      this.#notBefore = 0;
-      await this.#deliver();
-      if (this.#runId !== undefined && this.#queue.length === 0) {
-        const body = {
-          run_id: this.#runId,
-          status: outcome === "finished" ? "FINISHED" : "FAILED",
-          end_time: Date.now(),
-        };
-        await this.#ask("runs/update", body).catch((error) => this.#fail(error));
-      }
-      return "done";
-    };
-    const end = await Promise.race([rest(), deadline]);
-    this.#isOver = true;
-    if (end === "late" || this.#queue.length > 0) {
-      this.#run.warn(`MLflow did not get the last ${this.#queue.length} numbers; 'metrics.jsonl' has them`);
-    }
+  finish(outcome: "finished" | "failed"): Promise<void> {
+    return this.#delivery.finish(outcome);
   }
 
-  /** Sends what waits, unless that is under way or the server failed a moment ago. */
-  #deliver(): Promise<void> {
-    if (this.#delivery === undefined && performance.now() >= this.#notBefore) {
-      this.#delivery = this.#sendAll().catch((error) => this.#fail(error)).finally(() => this.#delivery = undefined);
-    }
-    return this.#delivery ?? Promise.resolve();
-  }
-
-  async #sendAll(): Promise<void> {
+  async #send(metrics: readonly Metric[]): Promise<number> {
     this.#runId ??= await this.#begin();
-    while (this.#queue.length > 0 && !this.#isOver) {
-      const metrics = this.#queue.slice(0, BATCH_METRICS);
-      await this.#ask("runs/log-batch", { run_id: this.#runId, metrics });
-      // The queue may have dropped its oldest meanwhile.
-      const sent = new Set(metrics);
-      while (this.#queue[0] !== undefined && sent.has(this.#queue[0])) this.#queue.shift();
-    }
+    await this.#ask("runs/log-batch", { run_id: this.#runId, metrics });
+    return metrics.length;
+  }
+
+  async #end(outcome: "finished" | "failed"): Promise<void> {
+    if (this.#runId === undefined) return;
+    const status = outcome === "finished" ? "FINISHED" : "FAILED";
+    await this.#ask("runs/update", { run_id: this.#runId, status, end_time: Date.now() });
   }
 
   /** Finds or makes the run, and tells it the configuration. */
@@ -184,48 +143,8 @@ class Mlflow implements Tracker {
     return textAt(await this.#ask("runs/create", body), "run", "info", "run_id");
   }
 
-  /** One request. @param body of a POST; without, it is a GET */
-  async #ask(path: string, body?: Readonly<Record<string, unknown>>): Promise<unknown> {
-    const response = await fetch(new URL(path, this.#server.url), {
-      headers: this.#server.headers,
-      redirect: "error",
-      signal: AbortSignal.timeout(this.#times.answerMs),
-      ...body === undefined ? {} : { method: "POST", body: JSON.stringify(body) },
-    });
-    const text = await response.text();
-    if (!response.ok) throw new Refusal(response.status, text);
-    return JSON.parse(text);
+  #ask(path: string, body?: Readonly<Record<string, unknown>>): Promise<unknown> {
+    const { url, headers } = this.#server;
+    return ask(new URL(path, url), { headers, answerMs: this.#times.answerMs }, body);
   }
-
-  #fail(error: unknown): void {
-    this.#notBefore = performance.now() + this.#times.retryMs;
-    // `fetch failed` says nothing; its cause does.
-    const told = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-    const reason = permissionRemedy(error) ?? (told instanceof Error ? told.message : String(told));
-    this.#warnOnce("down", `MLflow at ${this.#server.url.origin} cannot be used now: ${reason}. ${METRICS_GO_ON}`);
-  }
-
-  #warnOnce(subject: string, message: string): void {
-    if (this.#said.has(subject)) return;
-    this.#said.add(subject);
-    this.#run.warn(message);
-  }
-}
-
-/** An answer that is no success. */
-class Refusal extends Error {
-  readonly code: string | undefined;
-
-  constructor(status: number, text: string) {
-    super(`it answers ${status}: ${text.slice(0, 200)}`);
-    this.code = /"error_code"\s*:\s*"(\w+)"/.exec(text)?.[1];
-  }
-}
-
-/** A text within an answer. @throws {Error} if it is not there */
-function textAt(answer: unknown, ...keys: readonly string[]): string {
-  let value = answer;
-  for (const key of keys) value = typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined;
-  if (typeof value !== "string") throw new Error(`its answer has no '${keys.join(".")}'`);
-  return value;
 }

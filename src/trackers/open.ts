@@ -7,9 +7,10 @@ import type { Environment } from "../runtime/env.ts";
 import { mlflow } from "./mlflow.ts";
 import { tensorBoard } from "./tensorboard.ts";
 import type { TrackedRun, Tracker } from "./tracker.ts";
+import { wandb } from "./wandb.ts";
 
 /** Names of the trackers, as the Trainer's `report_to` has them. */
-export const TRACKERS = ["tensorboard", "mlflow"] as const;
+export const TRACKERS = ["tensorboard", "mlflow", "wandb"] as const;
 /** Name of a tracker. */
 export type TrackerName = typeof TRACKERS[number];
 
@@ -17,6 +18,7 @@ const OPENERS: Readonly<Record<TrackerName, (run: TrackedRun, environment: Envir
   tensorboard: (run, environment) =>
     tensorBoard(run, environment.text("TENSORBOARD_LOGGING_DIR") ?? `${run.folder}/tensorboard`),
   mlflow,
+  wandb,
 };
 
 /**

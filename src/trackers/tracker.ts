@@ -54,9 +54,9 @@ export function scalarsOf(metrics: Readonly<Record<string, number | undefined>>)
   );
 }
 
-/** The tag of a figure of preferences, `rewards/margins` or `logps/chosen`; undefined for others. */
+/** The tag of a figure of preferences, `rewards/margins` or `nll_loss`; undefined for others. */
 function ofAnswers(name: string): string | undefined {
-  return /^(?:rewards|logps)\//.test(name) ? `train/${name}` : undefined;
+  return /^(?:rewards\/|logps\/|log_odds_|nll_loss$)/.test(name) ? `train/${name}` : undefined;
 }
 
 /** The end of a warning about a tracker. */

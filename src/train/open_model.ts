@@ -15,6 +15,7 @@ import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoi
 import { type LoadHfOptions, loadHfWeights, loadWeights } from "../checkpoint/hugging_face/load.ts";
 import { summarizeNames } from "../checkpoint/hugging_face/names.ts";
 import { requireStorable } from "../checkpoint/state_dict/transfer.ts";
+import { requireSharded } from "../checkpoint/sharded/averaged_manifest.ts";
 import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
@@ -55,6 +56,8 @@ export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOpti
    * Trained parameters are float32. @default `file`
    */
   readonly frozenDtype?: "file" | DType;
+  /** Takes the averages of a checkpoint's weights (`emaDecay`) in place of these. @default false */
+  readonly averages?: boolean;
   /** Quantizes frozen linear layers: see `quantizeModel`. @default nothing is quantized */
   readonly quantization?: QuantizationOptions;
   /** Receives notices about the folder's files. @default standard error, a line each */
@@ -64,7 +67,15 @@ export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOpti
 /** Names of the options of {@link openModel}. */
 const KNOWN_OPTIONS: KnownKeys<OpenModelOptions> = {
   ...SHARD_OPTIONS,
-  ...{ broadcastFromRank0: true, seed: true, adapter: true, frozenDtype: true, quantization: true, log: true },
+  ...{
+    broadcastFromRank0: true,
+    seed: true,
+    adapter: true,
+    frozenDtype: true,
+    quantization: true,
+    log: true,
+    averages: true,
+  },
 };
 
 /**
@@ -101,6 +112,7 @@ export async function openModel(
     adapter,
     frozenDtype = "file",
     quantization,
+    averages = false,
     fsdpPlan,
     mesh,
     ...sharding
@@ -113,6 +125,7 @@ export async function openModel(
   }
   const place = typeof source === "string" ? placeOf(source) : undefined;
   const folder = place !== undefined && pathKind(place) === "directory" ? place : undefined;
+  if (averages) requireSharded(folder ?? place ?? "a config");
   if (folder !== undefined && adapter === undefined) refuseAdapter(folder);
   const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
@@ -135,7 +148,7 @@ export async function openModel(
       if (isDry(device)) return materialize(model);
       if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
       else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
-        await loadCheckpoint({ directory: folder, from: folder, model: base, group, ...reading });
+        await loadCheckpoint({ directory: folder, from: folder, model: base, group, averages, ...reading });
       } else {
         const open = (): Promise<HfWeights> => openHfWeights(folder);
         const { ignored, files } = adapter === undefined

@@ -66,7 +66,7 @@ export const outputSection: Section<OutputConfig> = section(
     }),
     reportTo: z.array(z.enum(TRACKERS)).default([]).describe(
       "Trackers that show the metrics besides metrics.jsonl: tensorboard writes files of events; mlflow sends to " +
-        "MLFLOW_TRACKING_URI",
+        "MLFLOW_TRACKING_URI; wandb to W&B, by WANDB_API_KEY",
     ),
     runName: z.string().min(1).optional().describe("Name of the run at trackers (default: the output folder's)"),
     report: z.boolean().default(true).describe(

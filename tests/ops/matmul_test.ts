@@ -189,3 +189,35 @@ test("matmul() and linear refuse shapes and dtypes that do not fit", () => {
   assert.throws(() => linear(z(2, 3), z(4, 3), z(3)), /the bias must be \[4\]/);
   assert.throws(() => linear(z(2, 3), zeros(device, [4, 3], bfloat16)), DTypeError);
 });
+
+test("matmul() and linear keep each factor for the other's gradient alone, so none of a frozen weight's inputs", () => {
+  const [x, w] = [leaf(device, random([64, 32], 1)), leaf(device, random([32, 32], 2))];
+  const bytes = 64 * 32 * 4;
+  /** Bytes in use until the backward, and the gradients. */
+  const kept = (run: (h: Tensor, w: Tensor) => Tensor, frozen: "weight" | "input" | undefined) => {
+    const before = device.allocator.stats.inUse;
+    const made = (): Tensor => {
+      using inner = scope();
+      // The product is of a tensor that nothing else needs.
+      const hidden = (frozen === "input" ? x.detach() : x).add(x.detach());
+      const out = run(hidden, frozen === "weight" ? w.detach() : w);
+      inner.keep(out);
+      return out;
+    };
+    using _frame = scope();
+    const out = made();
+    const held = device.allocator.stats.inUse - before;
+    out.sum().backward();
+    const gradients = [x, w].map(({ grad }) => grad?.toArray());
+    for (const one of [x, w]) one.zeroGrad();
+    return { held, gradients };
+  };
+  for (const run of [linear, (a: Tensor, b: Tensor) => a.matmul(b)]) {
+    const [both, weight, input] = [kept(run, undefined), kept(run, "weight"), kept(run, "input")];
+    assert.equal(both.held - weight.held, bytes);
+    assert.equal(input.held, both.held);
+    assert.deepEqual(weight.gradients, [both.gradients[0], undefined]);
+    assert.deepEqual(input.gradients, [undefined, both.gradients[1]]);
+  }
+  [x, w].forEach(disposeLeaf);
+});

@@ -11,7 +11,7 @@ import { tensorBoard } from "../../src/trackers/tensorboard.ts";
 import { scalarsOf, type TrackedRun } from "../../src/trackers/tracker.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-const TIMES = { answerMs: 2000, retryMs: 50, finishMs: 1000 };
+const TIMES = { answerMs: 2000, retryMs: 50, betweenMs: 0, finishMs: 1000 };
 
 function runIn(folder: string, warnings: string[], part: Partial<TrackedRun> = {}): TrackedRun {
   return { folder, name: "mine", step: 0, settings: { steps: "3" }, warn: (text) => warnings.push(text), ...part };
@@ -65,6 +65,18 @@ describe("scalarsOf()", () => {
   it("gives the Trainer's tags, and leaves out what trackers have of their own", () => {
     const line = { step: 3, wall_time: 1, loss: 2, learning_rate: 0.1, eval_loss: 1.5, eval_accuracy: undefined };
     assert.deepEqual(scalarsOf(line), { "train/loss": 2, "train/learning_rate": 0.1, "eval/loss": 1.5 });
+    const figures = {
+      "rewards/margins": 1,
+      "logps/chosen": 2,
+      nll_loss: 3,
+      log_odds_ratio: 4,
+      log_odds_chosen: 5,
+      eval_nll_loss: 6,
+    };
+    assert.deepEqual(scalarsOf(figures), {
+      ...{ "train/rewards/margins": 1, "train/logps/chosen": 2, "train/nll_loss": 3 },
+      ...{ "train/log_odds_ratio": 4, "train/log_odds_chosen": 5, "eval/nll_loss": 6 },
+    });
   });
 });
 
@@ -159,7 +171,12 @@ describe("mlflow()", () => {
     const address = silent.address();
     assert.ok(typeof address === "object" && address !== null);
     const values = { MLFLOW_TRACKING_URI: `http://127.0.0.1:${address.port}` };
-    const tracker = mlflow(runIn("r", warnings), environment(values), { answerMs: 150, retryMs: 50, finishMs: 400 });
+    const tracker = mlflow(runIn("r", warnings), environment(values), {
+      answerMs: 150,
+      retryMs: 50,
+      betweenMs: 0,
+      finishMs: 400,
+    });
     tracker.log(1, { "train/loss": 1, "train/grad_norm": 1 });
     await tracker.finish("finished");
     assert.match(warnings.at(-1) ?? "", /did not get the last 2 numbers; 'metrics\.jsonl' has them/);

@@ -109,10 +109,10 @@ function figuresOf(folder: TemporaryDirectory, out: string): readonly Readonly<R
 }
 
 /** The loss of the held-out text by a model of a run, in this process. */
-async function lossOf(folder: TemporaryDirectory, model: string): Promise<number> {
+async function lossOf(folder: TemporaryDirectory, model: string, ...more: readonly string[]): Promise<number> {
   const printed: string[] = [];
   const held = ["--data", folder.file("held.txt"), "--sequence-length", "16", "--cpu-math", "wasm", "--json"];
-  await evalModel([folder.file(model), ...held], (text) => void printed.push(text));
+  await evalModel([folder.file(model), ...held, ...more], (text) => void printed.push(text));
   return JSON.parse(printed.join("")).sets[0].loss;
 }
 
@@ -147,6 +147,7 @@ sharedTest(
     // What was evaluated at the end is what was saved, and not the weights of that step.
     assert.equal(await lossOf(folder, "whole/model"), whole.at(-1)?.["eval_loss"]);
     assert.notEqual(await lossOf(folder, "half/checkpoint-6"), whole.at(-1)?.["eval_loss"]);
+    assert.equal(await lossOf(folder, "half/checkpoint-6", "--averages"), whole.at(-1)?.["eval_loss"]);
   },
 );
 

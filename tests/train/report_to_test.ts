@@ -36,8 +36,8 @@ test("--report-to mlflow without a server's address ends all ranks before the fi
   assert.ok(!readdirSync(folder.path).includes("out"));
 });
 
-test("--report-to wandb names the trackers that there are", async () => {
-  const { code, stderr } = await run(["--report-to", "wandb"], { ranks: 1 });
+test("--report-to comet names the trackers that there are", async () => {
+  const { code, stderr } = await run(["--report-to", "comet"], { ranks: 1 });
   assert.notEqual(code, 0);
-  assert.match(stderr, /report-to.*tensorboard.*mlflow.*got 'wandb'/s);
+  assert.match(stderr, /report-to.*tensorboard.*mlflow.*wandb.*got 'comet'/s);
 });

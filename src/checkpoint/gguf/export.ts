@@ -31,6 +31,8 @@ export interface GgufExport {
   readonly encoding: Encoding;
   /** The keys of the tokenizer. */
   readonly tokenizer: GgufMetadata;
+  /** Writes the averages of the weights (`emaDecay`) in place of these. @default false */
+  readonly averages?: boolean;
 }
 
 /** Facts about the file that was written. */
@@ -49,13 +51,13 @@ export interface GgufExported {
  * @throws {NonFiniteError} for weights that the encoding cannot hold
  */
 export async function exportGguf(
-  { from, to, model, plan, encoding, tokenizer }: GgufExport,
+  { from, to, model, plan, encoding, tokenizer, averages = false }: GgufExport,
 ): Promise<GgufExported> {
   const path = absolutePath(to);
   const end = path.lastIndexOf("/");
   const [folder, file] = [path.slice(0, end) || "/", path.slice(end + 1)];
   using _lock = await lockFolder(folder, { file: `${folder}/.${file}.lock`, removesEmpty: true });
-  using values = await openModelValues(from, model);
+  using values = await openModelValues(from, model, averages);
   removeLeftovers(folder, file);
   const unblocked: string[] = [];
   const specs = plan.tensors.map((tensor): GgufTensorSpec => {

@@ -20,6 +20,12 @@ import { requireStorable } from "../state_dict/transfer.ts";
 import { type ModelValues, openModelValues } from "./model_values.ts";
 import { openStored, valuesOf } from "./stored.ts";
 
+/** Options of {@link mergeCheckpoint}. */
+export interface MergeOptions extends Pick<SaveHfOptions, "dtype" | "maxShardBytes"> {
+  /** Writes the averages of the weights (`emaDecay`) in place of these. @default false */
+  readonly averages?: boolean;
+}
+
 /**
  * Writes the weights of a checkpoint so that `transformers` loads them, and the small files that lie beside them.
  *
@@ -34,13 +40,13 @@ export async function mergeCheckpoint(
   from: string,
   to: string,
   model: SavableModel | undefined,
-  { dtype = float32, maxShardBytes = MAX_SHARD_BYTES }: Pick<SaveHfOptions, "dtype" | "maxShardBytes"> = {},
+  { dtype = float32, maxShardBytes = MAX_SHARD_BYTES, averages = false }: MergeOptions = {},
 ): Promise<number> {
   requireStorable(dtype);
   refuseAdapter(from);
   // Read before anything is written: the new folder may lie in the checkpoint's.
   const companions = withMissing(model?.companions, companionsOf(from)).read();
-  using source = model === undefined ? await namedAsStored(from) : await namedAs(from, model);
+  using source = model === undefined ? await namedAsStored(from, averages) : await namedAs(from, model, averages);
   const { tensors, read } = source;
   const { shards, index, totalBytes } = planHfShards(
     [...tensors.values()].map(({ name, shape }) => ({ name, shape, dtype })),
@@ -72,15 +78,15 @@ interface Source extends ModelValues {
 }
 
 /** The tensors of a model's folder, which must be those that are stored. */
-async function namedAs(from: string, model: SavableModel): Promise<Source> {
-  const values = await openModelValues(from, model);
+async function namedAs(from: string, model: SavableModel, averages: boolean): Promise<Source> {
+  const values = await openModelValues(from, model, averages);
   const tensors = new Map(tensorsOf(model).map((tensor) => [tensor.name, tensor]));
   return { tensors, read: values.read, [Symbol.dispose]: () => values[Symbol.dispose]() };
 }
 
 /** All stored tensors, by their stored names. */
-async function namedAsStored(from: string): Promise<Source> {
-  const stored = await openStored(from);
+async function namedAsStored(from: string, averages: boolean): Promise<Source> {
+  const stored = await openStored(from, averages);
   return {
     tensors: new Map([...stored.model].map(([name, { shape }]) => {
       return [name, { name, shape, part: { fqn: name, shape }, box: fullBox(shape) }];

@@ -41,14 +41,19 @@ interface StoredRun {
  *
  * @param path a sharded checkpoint of this library, or a folder with weights of Hugging Face or of PyTorch's writer
  * @param model of the same config, with or without memory
- * @throws {CheckpointError} listing all that does not fit, or if a file is damaged
+ * @param averages true for the averages of the weights in place of these
+ * @throws {CheckpointError} listing all that does not fit, or if a file is damaged, or if there are no averages
  * @throws {FileError} if a file cannot be read
  */
-export async function openModelValues(path: string, model: SavableModel): Promise<ModelValues> {
+export async function openModelValues(
+  path: string,
+  model: SavableModel,
+  averages: boolean = false,
+): Promise<ModelValues> {
   refuseAdapter(path);
   using opened = new DisposableStack();
-  const runs = pathKind(`${path}/${MANIFEST_FILE}`) === "file"
-    ? shardedRuns(opened.use(await openStored(path)), model)
+  const runs = averages || pathKind(`${path}/${MANIFEST_FILE}`) === "file"
+    ? shardedRuns(opened.use(await openStored(path, averages)), model)
     : await folderRuns(opened.use(await openHfWeights(path)), model);
   const kept = opened.move();
   return {

@@ -13,6 +13,7 @@ import type { StoredTensor } from "../format/dcp_shards.ts";
 import { openHfWeights } from "../format/hf_index.ts";
 import { openVerified } from "../format/pieces.ts";
 import { openSafetensors, type SafetensorsFile } from "../format/safetensors.ts";
+import { averagedManifest, requireSharded } from "../sharded/averaged_manifest.ts";
 import { readManifest } from "../sharded/find.ts";
 import { CONFIG_FILE, type Manifest, MANIFEST_FILE, type SavedTensor } from "../sharded/manifest.ts";
 import { readFloats } from "../state_dict/transfer.ts";
@@ -37,16 +38,19 @@ export interface StoredCheckpoint extends Disposable {
 /**
  * Opens a checkpoint, reading and checking what says where its tensors are; sharded ones are checked as they are read.
  *
- * @throws {CheckpointError} {@link FileError} if there is none, or it is not complete
+ * @param averages true to have the averages of the weights in place of these
+ * @throws {CheckpointError} {@link FileError} if there is none, or it is not complete, or has no averages
  */
-export async function openStored(path: string): Promise<StoredCheckpoint> {
+export async function openStored(path: string, averages: boolean = false): Promise<StoredCheckpoint> {
+  if (averages) requireSharded(path);
   if (pathKind(`${path}/${MANIFEST_FILE}`) !== "file") {
     const weights = await openHfWeights(path);
     const close = (): void => weights[Symbol.dispose]();
     const { files, fileNames, tensors: model } = weights;
     return { path, manifest: undefined, files, fileNames, model, optimizer: new Map(), [Symbol.dispose]: close };
   }
-  const { manifest } = await readManifest(path);
+  const { manifest: read } = await readManifest(path);
+  const manifest = averages ? averagedManifest(path, read) : read;
   using opened = new DisposableStack();
   const files = new Map<string, SafetensorsFile>();
   for (const [name, written] of manifest.files) {
@@ -54,7 +58,7 @@ export async function openStored(path: string): Promise<StoredCheckpoint> {
     files.set(name, opened.use(await openSafetensors(`${path}/${name}`, (file) => openVerified(file, written))));
   }
   const tensors = (saved: ReadonlyMap<string, SavedTensor> = new Map()): ReadonlyMap<string, StoredTensor> =>
-    new Map([...saved].map(([name, tensor]) => [name, storedTensor(name, tensor, files)]));
+    new Map([...saved].map(([name, tensor]) => [name, storedTensor(tensor.stored ?? name, tensor, files)]));
   const [model, optimizer] = [tensors(manifest.model), tensors(manifest.optimizer?.tensors)];
   const kept = opened.move();
   return {

@@ -7,7 +7,7 @@
 import { requireKnownKeys } from "../../config/known_keys.ts";
 import { OWN_ATTENTION } from "../../device/attention.ts";
 import { float32 } from "../../dtype.ts";
-import { CheckpointError } from "../../errors.ts";
+import { ArgumentError, CheckpointError } from "../../errors.ts";
 import type { JsonObject } from "../../json.ts";
 import { AVERAGE } from "../../optim/averages.ts";
 import type { Ranks } from "../format/ranks.ts";
@@ -22,6 +22,7 @@ import {
   optimizerTensors,
   requireFit,
 } from "../state_dict/state_dict.ts";
+import { averagedManifest } from "./averaged_manifest.ts";
 import { findCheckpoint, verdictOf } from "./find.ts";
 import { CONFIG_FILE, type Manifest, type SavedTensor } from "./manifest.ts";
 import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
@@ -36,6 +37,8 @@ export interface LoadCheckpointOptions
   readonly strict?: boolean;
   /** Rank 0 alone reads files, and sends the others what they hold, piece by piece. @default false */
   readonly broadcastFromRank0?: boolean;
+  /** Takes the averages of the weights (`emaDecay`) in place of these; not with an optimizer. @default false */
+  readonly averages?: boolean | undefined;
 }
 
 /** A checkpoint that was loaded. */
@@ -72,13 +75,21 @@ export interface LoadedCheckpoint extends LoadReport {
  */
 export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<LoadedCheckpoint | undefined> {
   const known = { directory: true, model: true, optimizer: true, group: true, environment: true } as const;
-  const more = { from: true, strict: true, broadcastFromRank0: true } as const;
+  const more = { from: true, strict: true, broadcastFromRank0: true, averages: true } as const;
   requireKnownKeys("load a checkpoint", options, { ...known, ...more });
-  const { directory, from = "auto", model, optimizer, group } = options;
+  const { directory, from = "auto", model, optimizer, group, averages = false } = options;
+  if (averages && optimizer !== undefined) {
+    throw new ArgumentError(
+      "Cannot load averages in place of weights with the states of an optimizer: they were made for the weights; leave one out",
+    );
+  }
   let report: LoadReport = { missing: [], unexpected: [] };
   let read = { bytesRead: 0, fileBytesRead: 0 };
   let isMixed = false;
-  const found = await findCheckpoint(directory, from, group, async (path, manifest) => {
+  const found = await findCheckpoint(directory, from, group, async (path, saved) => {
+    const manifest = averages
+      ? await group.together(`find averages in '${path}'`, () => averagedManifest(path, saved))
+      : saved;
     report = await group.together(`load '${path}'`, () => checkFit(path, manifest, options));
     using reader = new ShardReader(path, manifest);
     const damage = await readAll(path, manifest, reader, options, report.missing);
@@ -144,10 +155,12 @@ async function broadcastAll(
   reader: ShardReader,
   group: Ranks,
 ): Promise<string> {
-  const shares = parts.flatMap(({ held, saved }) => saved.shares.map((share) => ({ held, box: share.box, share })));
-  for (const { part: { held, share }, start, values } of scatterFull(shares, { group })) {
+  const shares = parts.flatMap(({ held, saved }) =>
+    saved.shares.map((share) => ({ held, box: share.box, share, stored: saved.stored ?? held.name }))
+  );
+  for (const { part: { stored, share }, start, values } of scatterFull(shares, { group })) {
     const damage = await verdictOf(path, group, async () => {
-      if (group.rank === 0) await reader.readValues(share, held.name, start, values);
+      if (group.rank === 0) await reader.readValues(share, stored, start, values);
     });
     if (damage !== "") return damage;
   }

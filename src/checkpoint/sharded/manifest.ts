@@ -33,6 +33,8 @@ export interface SavedTensor {
   readonly shape: Shape;
   /** Together they are the full tensor. */
   readonly shares: readonly SavedShare[];
+  /** Its name in the files. @default the name that it is listed under */
+  readonly stored?: string;
 }
 
 /** An optimizer of a checkpoint. */

@@ -46,8 +46,9 @@ export class ShardReader implements Disposable {
 
   /** Reads what this rank holds of a tensor from the shares that have it. */
   async read({ held, saved }: SavedPart): Promise<void> {
+    const stored = saved.stored === undefined ? held : { ...held, name: saved.stored };
     for (const share of saved.shares) {
-      this.bytesRead += await readElements(held, share.box, () => this.#open(share, held.name));
+      this.bytesRead += await readElements(stored, share.box, () => this.#open(share, stored.name));
     }
   }
 
