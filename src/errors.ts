@@ -161,6 +161,8 @@ export class FileError extends Error {
 export interface CollectiveFacts {
   /** Name of the process group. */
   readonly group: string;
+  /** The group in words, with its axis and its ranks, for messages. @default its name alone */
+  readonly place?: string;
   /** The rank that reports. */
   readonly rank: number;
   /** The collective, with its label, e.g. `all-gather 'layers.7' (forward), 2949120 bytes`. */
@@ -184,10 +186,8 @@ export class CollectiveError extends Error {
    * @param detail what went wrong, naming the ranks
    */
   constructor(facts: CollectiveFacts, detail: string, options?: ErrorOptions) {
-    super(
-      shown(`Rank ${facts.rank} in ${facts.op} (group '${facts.group}', call ${facts.sequence}): ${detail}`),
-      options,
-    );
+    const { rank, op, sequence, group, place = `group '${group}'` } = facts;
+    super(shown(`Rank ${rank} in ${op} (${place}, call ${sequence}): ${detail}`), options);
     this.facts = facts;
   }
 }

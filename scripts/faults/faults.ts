@@ -1,6 +1,6 @@
 /**
  * Faults that are done to training runs of real processes, and what is to be said of each. Every fault is done to two ranks
- * that train and save; a fault of files is done to what such a run has saved, which another run then resumes.
+ * that train and save, or to one of four that lie over two axes; a fault of files is done to what such a run has saved, which another run then resumes.
  *
  * @module
  */
@@ -25,8 +25,10 @@ export interface Fault {
 const SAVING = ["--steps", "100", "--save-every", "2", "--keep-last", "100"];
 
 /** A fault that ranks order themselves. */
-interface OrderedFault {
+export interface OrderedFault {
   readonly name: string;
+  /** @default 2 */
+  readonly ranks?: number;
   /** The orders, as `tests/train/scripts/tiny.ts` takes them. */
   readonly fault: string;
   readonly flags?: readonly string[];
@@ -81,6 +83,43 @@ const ORDERED: readonly OrderedFault[] = [
   },
 ];
 
+/** Axes with a call that each of them makes, and the call before it. */
+const AXES = [
+  { axis: "tensor", flags: ["--tp-size", "2"], call: "output of", before: "output of" },
+  { axis: "context", flags: ["--cp-size", "2"], call: "keys and values of", before: "keys and values of" },
+  { axis: "expert", flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
+] as const;
+
+/** What is done to rank 3 of four in a call of an axis, and what the other rank of the axis says within a second of it. */
+export const AXIS_FAULTS: readonly OrderedFault[] = AXES.flatMap(({ axis, flags, call, before }) => {
+  const where = `'${call}[^(]*(\\([^(]*\\) )?\\(group '${axis}' of ranks 2, 3, `;
+  return [
+    {
+      name: `rank of axis ${axis} killed`,
+      fault: `3:3:kill-in=${call}`,
+      says: new RegExp(`Rank 2 waits in .*${where}.*: rank 3 died and was last seen`),
+    },
+    {
+      name: `rank of axis ${axis} diverging`,
+      fault: `3:3:other-in=${before}`,
+      says: new RegExp(
+        `CollectiveError: .*\\(group '${axis}' of ranks 2, 3, call \\d+\\): ranks make different calls: ` +
+          `rank 2 calls \\S+ '${call}.*; rank 3 calls barrier 'a call of my own'`,
+      ),
+    },
+    {
+      name: `rank of axis ${axis} stalled`,
+      fault: `3:3:hang-in=${call}`,
+      allowed: 4, // until the timeout, and until the launcher kills the rank
+      says: new RegExp(`Rank 2 has waited 0\\.\\d s in .*${where}.*for rank 3 .* is alive`),
+    },
+  ].map((fault) => ({
+    ...fault,
+    ranks: 4,
+    flags: [...flags, "--report-seconds", "0.5", "--timeout-seconds", "1"],
+  }));
+});
+
 /** Damage to the second of two checkpoints. */
 const DAMAGES: readonly (readonly [name: string, damage: (path: string, shard: string) => void, says: RegExp])[] = [
   [
@@ -99,7 +138,7 @@ const DAMAGES: readonly (readonly [name: string, damage: (path: string, shard: s
 /** All faults. @param kills how many times a run is killed at a moment of chance */
 export function faults(kills: number): readonly Fault[] {
   return [
-    ...ORDERED.map((fault) => ({ name: fault.name, run: () => ordered(fault) })),
+    ...[...ORDERED, ...AXIS_FAULTS].map((fault) => ({ name: fault.name, run: () => ordered(fault) })),
     { name: "full disk", run: () => fullDisk("full disk", []) },
     {
       name: "full disk in an asynchronous save",
@@ -117,10 +156,12 @@ function flip(file: string): void {
 }
 
 /** A fault that ranks do themselves when they are told to. */
-async function ordered({ name, fault, flags = [], allowed = 0, says }: OrderedFault): Promise<FaultReport> {
+export async function ordered(
+  { name, ranks = 2, fault, flags = [], allowed = 0, says }: OrderedFault,
+): Promise<FaultReport> {
   using folder = temporaryDirectory();
   const args = flagsIn(folder, ...SAVING, ...flags, `fault=${fault}`);
-  const running = startRun(args, { allowAll: true });
+  const running = startRun(args, { ranks, allowAll: true });
   return await endOf(running, { name, says, since: /fault now/, allowed, out: folder.file("out") });
 }
 

@@ -101,9 +101,19 @@ export const PARALLELISM_KEYS: readonly ForeignKey[] = [
   foreignKey("cp_size", whole(1), "`cpSize`: ranks that share the positions of each row", (count, to) => {
     to.axes.context = count;
   }),
-  foreignKey("sp_size", whole(1), "1: sequence parallelism is refused, as it is not there yet", (count, to) => {
-    if (count > 1) to.refuse("1", `${count}: sequence parallelism is not there yet`);
-  }),
+  foreignKey(
+    "sp_size",
+    whole(1),
+    "1: DeepSpeed's sequence parallelism is refused, as it is not there yet; `cp_size` shares positions",
+    (count, to) => {
+      if (count > 1) {
+        to.refuse(
+          "1",
+          `${count}: DeepSpeed's sequence parallelism is not there yet; cp_size shares positions`,
+        );
+      }
+    },
+  ),
   ...[
     ...["cp_backend", "cp_comm_strategy", "sp_backend", "sp_seq_length", "sp_seq_length_is_variable"],
     "sp_attn_implementation",

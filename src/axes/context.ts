@@ -1,7 +1,7 @@
 /**
  * Context parallelism: the ranks of an axis share the positions of each row. A layer computes each position by itself, but for
  * attention, for which the keys and values of all ranks are gathered. Each of a rank's two parts attends to the keys up to its own end,
- * which gives the bits of one rank.
+ * which gives the bits of one rank. Layers that pass a state along a row exchange positions for heads: see `heads.ts`.
  *
  * @module
  */
@@ -18,67 +18,17 @@ import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
 import { Indexer } from "../nn/indexer.ts";
 import { LatentAttention } from "../nn/latent_attention.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
-import { copyElements } from "../ops/convert.ts";
-import type { ComputeOp, OpContext } from "../ops/op.ts";
 import { requireOneAxis } from "../parallel/ranks.ts";
-import { narrowed, threeSizes } from "../shape.ts";
-import { applyOne } from "../tensor/apply.ts";
-import type { Tensor } from "../tensor/tensor.ts";
 import { takeAll } from "../unwind.ts";
-import type { RegionAttrs } from "./ops.ts";
+import { gatherContext } from "./context_ops.ts";
+import { joinConvolution, joinRule, requireDivisibleHeads } from "./heads.ts";
 import { zigzag } from "./positions.ts";
-
-/** Copies between a row's positions in their order and the parts of all ranks, [ranks, batch, seq, width]. */
-function copyParts(rows: Tensor, ranks: Tensor, { size }: ProcessGroup, from: "rows" | "ranks"): void {
-  const [, seq] = threeSizes("gatherPositions", rows.shape);
-  const width = seq / (2 * size);
-  for (let rank = 0; rank < size; rank++) {
-    const { shape: [, ...shape], strides: [, ...strides], offset } = narrowed(ranks.layout, 0, rank, 1);
-    for (const [i, part] of zigzag({ rank, size }).entries()) {
-      const inOrder = rows.view(narrowed(rows.layout, 1, part * width, width));
-      const ofRank = ranks.view(narrowed({ shape, strides, offset }, 1, i * width, width));
-      if (from === "rows") copyElements(ofRank, inOrder);
-      else copyElements(inOrder, ofRank);
-    }
-  }
-}
-
-/** Memory for the parts of all ranks of [batch, seq of all, width]. */
-function partsOfAll(context: OpContext, rows: Tensor, { size }: ProcessGroup): Tensor {
-  const [batch, seq, width] = threeSizes("gatherPositions", rows.shape);
-  return context.empty([size, batch, seq / size, width], rows.dtype);
-}
-
-const gatherPositionsOp: ComputeOp<RegionAttrs> = {
-  name: "gatherPositions",
-  infer: (inputs, { group }) =>
-    inputs.map(({ shape, dtype }) => ({ shape: shape.with(1, at(shape, 1, "dim") * group.size), dtype })),
-  forward(call) {
-    const { group, unit } = call.attrs;
-    const [own, rows] = [call.dense(call.input(0)), call.output(0)];
-    const all = partsOfAll(call, rows, group);
-    group.allGather(all.ptr, own.ptr, own.numel * own.dtype.byteLength, `keys and values of '${unit}'`).wait();
-    copyParts(rows, all, group, "ranks");
-  },
-  backward(call) {
-    const { group, unit } = call.attrs;
-    const grad = call.grad(0);
-    const all = partsOfAll(call, grad, group);
-    copyParts(grad, all, group, "rows");
-    const out = call.out(0);
-    const slices = Array.from({ length: group.size }, (_, rank) => ({ offset: rank * out.numel, length: out.numel }));
-    group.reduceScatter(
-      { src: all.ptr, dtype: all.dtype, slices, dst: out.ptr, dstDtype: out.dtype, accumulate: false },
-      `gradients of keys and values of '${unit}'`,
-    ).wait();
-  },
-};
 
 /** Attention of this rank's two parts of each row to the keys of all ranks up to the end of each part. */
 function attentionOver(group: ProcessGroup, unit: string): AttentionFunction {
   return (q, k, v, attrs, keyMask, sinks, documentStarts) => {
     const widths = [at(k.shape, 2, "dim"), at(v.shape, 2, "dim")];
-    const joined = applyOne(gatherPositionsOp, [cat([k, v], -1)], { group, unit });
+    const joined = gatherContext(cat([k, v], -1), { group, unit: `keys and values of '${unit}'` });
     const width = at(q.shape, 1, "dim") / 2;
     const heard = zigzag(group).map((part, i) => {
       const seen = joined.narrow(1, 0, (part + 1) * width).split(widths, -1);
@@ -90,18 +40,16 @@ function attentionOver(group: ProcessGroup, unit: string): AttentionFunction {
   };
 }
 
-/** Layers that pass a state along a row, or choose keys of all ranks. */
-const PASSING = [GatedDeltaNet, CausalConv, Indexer];
-
 /** Refuses models whose ranks would need more of each other than keys and values. */
-function requireDivisible(model: CausalLm): void {
-  const passing = [...model.namedModules()].find(([, module]) => PASSING.some((kind) => module instanceof kind));
-  if (passing !== undefined) {
-    const [name, { constructor: { name: kind } }] = passing;
-    throw new UnsupportedError(
-      `Cannot share positions over a context axis: '${name}' (${kind}) needs the positions before its own, which other ranks have; ` +
-        "use a context axis of 1 rank",
-    );
+function requireDivisible(model: CausalLm, size: number): void {
+  for (const [name, module] of model.namedModules()) {
+    if (module instanceof Indexer) {
+      throw new UnsupportedError(
+        `Cannot share positions over a context axis: '${name}' (Indexer) chooses keys of all positions for each, and a rank has those of ` +
+          "its own; use a context axis of 1 rank",
+      );
+    }
+    requireDivisibleHeads(name, module, size);
   }
   if (model.countsPadding) {
     throw new UnsupportedError(
@@ -151,8 +99,9 @@ function dropProbability(module: Module): number {
  *
  * @param axis one axis of a mesh
  * @returns ends it
- * @throws {UnsupportedError} if layers pass a state along a row, choose keys, or drop out, or routers are balanced by a loss
- * @throws {ArgumentError} if the mesh has several axes, or the model shares its positions already
+ * @throws {UnsupportedError} if layers choose keys or drop out, or routers are balanced by a loss
+ * @throws {ArgumentError} if the mesh has several axes, the model shares its positions already, or ranks do not divide heads of a layer
+ * that passes a state along a row
  * @example
  * ```ts ignore
  * const run = await launch({ axes: { shard: 2, context: 2 } });
@@ -169,12 +118,15 @@ export function parallelizeContext(model: CausalLm, axis: DeviceMesh): HookHandl
     if (model.positions !== undefined) {
       throw new ArgumentError("Cannot share positions: the model's ranks do so already");
     }
-    if (group.size > 1) requireDivisible(model);
+    if (group.size > 1) requireDivisible(model, group.size);
   });
   if (group.size === 1) return () => {};
   const ends = [...model.namedModules()].flatMap(([name, module]): HookHandle[] => {
-    const attends = module instanceof SelfAttention || module instanceof LatentAttention;
-    return attends ? [module.setAttention(attentionOver(group, name))] : [];
+    if (module instanceof SelfAttention || module instanceof LatentAttention) {
+      return [module.setAttention(attentionOver(group, name))];
+    }
+    if (module instanceof GatedDeltaNet) return [joinRule(module, group, name)];
+    return module instanceof CausalConv ? [joinConvolution(module, group, name)] : [];
   });
   ends.push(model.registerForwardPreHook(([inputs]) => requirePositions(inputs)));
   model.positions = group;

@@ -36,7 +36,7 @@ export interface SummedRows {
 
 /** The rows of which each rank has its positions, in one model. */
 export interface SharedRows {
-  /** Sublayers whose linear layers take rows as they are, and give this rank's positions of the sum. */
+  /** Attentions and feed-forwards whose linear layers take whole rows, and give this rank's positions of the sum. */
   readonly summed: ReadonlyMap<Module, SummedRows>;
   /** Has blocks and norms compute with a rank's positions. @returns ends that */
   join(group: ProcessGroup): readonly HookHandle[];
@@ -106,7 +106,7 @@ function sumsByItself(sublayer: Module, styles: ReadonlyMap<CutTarget, Style>): 
 /**
  * The rows of a model of which each rank has its positions; undefined where a plan has no norm `sequence_parallel`.
  *
- * @param styles what the plan cuts of all modules
+ * @param cuts members of modules that the plan names, with their styles
  * @throws {ArgumentError} for a plan that names some of the norms only, or others
  * @throws {UnsupportedError} for what is not there yet
  */

@@ -24,8 +24,14 @@ export interface Place {
   readonly worldRanks: readonly number[];
 }
 
+/** Name of the group of all ranks. */
+const WORLD = "world";
+
+/** Most ranks of a group that messages list. */
+const MOST_LISTED = 8;
+
 export function placeInWorld(rank: number, size: number): Place {
-  return { name: "world", rank, worldRanks: Array.from({ length: size }, (_, other) => other) };
+  return { name: WORLD, rank, worldRanks: Array.from({ length: size }, (_, other) => other) };
 }
 
 /** The host's side of a group: liveness, announced calls, exchange of bytes. */
@@ -38,6 +44,8 @@ export abstract class ControlPlane {
   readonly size: number;
   /** World rank of each rank of this group: messages name these. */
   readonly worldRanks: readonly number[];
+  /** Names of the axes of meshes that have the ranks of this group and were laid after it, for messages. */
+  readonly axes: Set<string> = new Set();
   /** Seconds after which a wait for a live rank fails. */
   timeoutSeconds: number;
   /** The call that this rank has announced last. */
@@ -94,7 +102,7 @@ export abstract class ControlPlane {
   /** An error about the present call. */
   failure(detail: string, stoppedBy?: number): CollectiveError {
     const [op, sequence] = this.call === undefined ? ["no call yet", 0] : [describeCall(this.call), this.call.sequence];
-    const facts = { group: this.name, rank: this.worldRank(this.rank), op, sequence };
+    const facts = { group: this.name, place: this.place, rank: this.worldRank(this.rank), op, sequence };
     return new CollectiveError(stoppedBy === undefined ? facts : { ...facts, stoppedBy }, detail);
   }
 
@@ -103,6 +111,18 @@ export abstract class ControlPlane {
     const error = this.failure(detail, stoppedBy);
     this.abort(error.message);
     throw error;
+  }
+
+  /** The group in words: its name, the axes whose ranks it has, and its ranks where they are not all. */
+  get place(): string {
+    const { name, axes, worldRanks, size } = this;
+    const shown = size <= MOST_LISTED ? worldRanks.join(", ") : `${worldRanks.slice(0, 3).join(", ")}, … of ${size}`;
+    const others = [...axes].filter((axis) => axis !== name);
+    const named = others.map((axis) => `'${axis}'`).join(", ");
+    return [
+      `group '${name}'${name === WORLD ? "" : ` of ranks ${shown}`}`,
+      ...others.length === 0 ? [] : [`${others.length === 1 ? "axis" : "axes"} ${named}`],
+    ].join(", ");
   }
 
   /** World rank of a rank of this group. */

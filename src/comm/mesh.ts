@@ -221,17 +221,22 @@ export class DeviceMesh {
 
   /** The group of the ranks that differ from this one in some dims only. Collective where there is none yet. */
   #groupOver(dims: readonly GridDim[], name: string): { readonly group: ProcessGroup; readonly isNew: boolean } {
-    const { group, groups } = this.#grid;
+    const { group, groups, axes } = this.#grid;
     const ranks = lineOf(group.rank, dims);
     const key = ranks.join();
+    // Of a mesh of one axis all ranks are the world, and messages say so.
+    const named = (ours: ProcessGroup): ProcessGroup => {
+      if (axes.length > 1 && ranks.length > 1) ours.nameAxis(name);
+      return ours;
+    };
     const held = groups.get(key);
-    if (held !== undefined) return { group: held, isNew: false };
+    if (held !== undefined) return { group: named(held), isNew: false };
     const before = ranks.length === group.size ? group : COMMUNICATORS.get(group)?.get(key);
     const isNew = before === undefined || before.disposed;
     const ours = isNew ? group.split(ranks, name, { mesh: this.root, axis: name }) : before;
     groups.set(key, ours);
     if (isNew) COMMUNICATORS.set(group, (COMMUNICATORS.get(group) ?? new Map()).set(key, ours));
-    return { group: ours, isNew };
+    return { group: named(ours), isNew };
   }
 }
 

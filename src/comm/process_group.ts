@@ -99,6 +99,15 @@ export class ProcessGroup {
     this.#lineage = parent === undefined ? [this] : [this, ...parent.#lineage];
   }
 
+  /**
+   * Tells messages about this group that it has the ranks of an axis.
+   *
+   * @internal
+   */
+  nameAxis(axis: string): void {
+    this.#control.axes.add(axis);
+  }
+
   /** True once this rank has left the group. */
   get disposed(): boolean {
     return this.#disposed;

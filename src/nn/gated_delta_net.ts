@@ -18,6 +18,7 @@ import { CausalConv } from "./causal_conv.ts";
 import { activate, type Activation } from "./feed_forward.ts";
 import { cat, gatedDeltaRule } from "./functional.ts";
 import { Linear } from "./linear.ts";
+import type { HookHandle } from "./module.ts";
 import { GatedRMSNorm } from "./norm.ts";
 import { withoutPadding } from "./padding.ts";
 import { RenamedModule } from "./renamed.ts";
@@ -67,6 +68,7 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
   readonly #options: GatedDeltaNetOptions;
   readonly #project: (x: Tensor, context: LayerContext) => Projected;
   readonly #past = new CacheSlot((cache) => new RecurrentState(cache));
+  #rule: typeof gatedDeltaRule = gatedDeltaRule;
 
   /** Makes the parameters, without memory. */
   constructor(device: Device, options: GatedDeltaNetOptions) {
@@ -122,10 +124,23 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
     // Divided by √keyDim, a row whose root mean square is 1 has length 1; queries are divided by it once more.
     const attrs = { keyHeads, valueHeads, scale: 1 / keyDim, state };
     const unit = this.#normed(k).mul(1 / Math.sqrt(keyDim));
-    const read = gatedDeltaRule(this.#normed(q), unit, v, g, beta.sigmoid(), attrs, documentStarts);
+    // A state is that of all heads.
+    const rule = state === undefined ? this.#rule : gatedDeltaRule;
+    const read = rule(this.#normed(q), unit, v, g, beta.sigmoid(), attrs, documentStarts);
     const heads = [batch, seq, valueHeads, valueDim];
     const normed = this.norm.call(read.reshape(heads), gate.reshape(heads)).reshape([batch, seq, values]);
     return this.outProj.call(normed, context);
+  }
+
+  /** Has `rule` compute calls without a cache. Used by context parallelism. @returns ends it */
+  setRule(rule: typeof gatedDeltaRule): HookHandle {
+    this.#rule = rule;
+    return () => void (this.#rule = gatedDeltaRule);
+  }
+
+  /** The options that it was made with. */
+  get options(): GatedDeltaNetOptions {
+    return this.#options;
   }
 
   /** Each head of queries or keys over its root mean square. */

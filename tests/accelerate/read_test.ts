@@ -105,9 +105,12 @@ describe("readAccelerateConfig()", () => {
     [{ rdzv_backend: "etcd" }, /rdzv_backend: expected static or c10d, got 'etcd'/],
     [
       { parallelism_config: { parallelism_config_sp_size: 2 } },
-      /parallelism_config_sp_size: expected 1, got 2: sequence parallelism is not there yet/,
+      /parallelism_config_sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not there yet; cp_size shares positions/,
     ],
-    [{ parallelism_config: { sp_size: 2 } }, /sp_size: expected 1, got 2: sequence parallelism is not there yet/],
+    [
+      { parallelism_config: { sp_size: 2 } },
+      /sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not there yet; cp_size shares positions/,
+    ],
     [{ num_process: 2 }, /num_process: expected a known key, got 'num_process'\. Did you mean 'num_processes'\?/],
     [{ fsdp_confg: { a: 1 } }, /fsdp_confg: expected a known key, got 'fsdp_confg'\. Did you mean 'fsdp_config'\?/],
     [

@@ -152,6 +152,7 @@ for (
       [2, "llama", { tpSize: 2, enableSequenceParallel: true, precision: "bfloat16" }],
       [4, "qwen3_moe", { tpSize: 2, fsdpSize: 2, enableSequenceParallel: true, activationCheckpointing: "full" }],
       [2, "llama", { cpSize: 2, precision: "bfloat16" }],
+      [2, "qwen3_5", { cpSize: 2, precision: "bfloat16", activationCheckpointing: "selective" }],
       [4, "deepseek_v2", { cpSize: 2, tpSize: 2, activationCheckpointing: "full" }],
     ] as const,
   )

@@ -299,7 +299,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       return how === undefined ? [] : `rank ${this.worldRank(peer)} ${how} and was last ${this.#seen(peer)}`;
     });
     const whom = missing.length === 0 ? "nobody of the group is missing there" : missing.join("; ");
-    const where = `group '${this.name}', step ${call.step}, call ${call.sequence}`;
+    const where = `${this.place}, step ${call.step}, call ${call.sequence}`;
     this.report(`Rank ${this.worldRank(this.rank)} waits in ${describeCall(call)} (${where}): ${whom}`);
   }
 
@@ -325,7 +325,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       : awaited.map((rank) =>
         `rank ${this.worldRank(rank)} (${stage}), which is alive and was last ${this.#seen(rank)}`
       ).join("; ");
-    return `Rank ${me} has waited ${seconds} s in ${op} (group '${this.name}', step ${step}, call ${sequence}) for ${whom}. ` +
+    return `Rank ${me} has waited ${seconds} s in ${op} (${this.place}, step ${step}, call ${sequence}) for ${whom}. ` +
       `Fails at ${this.timeoutSeconds} s`;
   }
 

@@ -2,8 +2,9 @@
  * A training script with a model that takes milliseconds a step, and with faults to order:
  * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
  * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
- * `nonfinite` (throws such an error); `kill-in=<kind>` and `vanish-in=<kind>`: from then on, at the first call of that kind, or about
- * something that begins so, the rank is killed, or the checkpoint that is being written vanishes. `layers=<n>`, `hidden=<n>` and
+ * `nonfinite` (throws such an error); `kill-in=<kind>`, `hang-in=<kind>`, `other-in=<kind>` and `vanish-in=<kind>`: from then on, at the
+ * first call of that kind, or about something that begins so, the rank is killed, hangs, calls something else in the call's group
+ * right behind it, or the checkpoint that is being written vanishes. `experts=<n>` makes it a mixture, `layers=<n>`, `hidden=<n>` and
  * `vocab=<n>` size the model, with `dropout=<p>` it is a Phi that drops out, `tokens=bytes` takes bytes as tokens, `data=<file>` is the
  * script's own data. All other arguments are the trainer's flags.
  *
@@ -11,22 +12,28 @@
  */
 import { readdirSync, rmSync, writeSync } from "node:fs";
 import process from "node:process";
+import type { CallListener } from "../../../doors/comm.ts";
 import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
 import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
 import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
-const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|vocab|dropout|data|tokens)=/.test(text));
+const own = process.argv.slice(2).filter((text) =>
+  /^(fault|experts|layers|hidden|vocab|dropout|data|tokens)=/.test(text)
+);
 const valueOf = (name: string): string | undefined =>
   own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
 const hidden = Number(valueOf("hidden") ?? 16);
 const p = Number(valueOf("dropout") ?? 0);
 const data = valueOf("data");
+const experts = valueOf("experts");
 
 process.exitCode = await runTrainingScript({
   usage: "tiny.ts [flags]",
   argv: process.argv.slice(2).filter((text) => !own.includes(text)),
   hfConfig: {
-    model_type: "llama",
+    ...experts === undefined
+      ? { model_type: "llama" }
+      : { model_type: "mixtral", num_local_experts: Number(experts), num_experts_per_tok: 2 },
     vocab_size: Number(valueOf("vocab") ?? 4096),
     hidden_size: hidden,
     intermediate_size: hidden * 2,
@@ -56,11 +63,20 @@ function commit(fault: string, { device, group, model }: StepContext): void {
   const [what, value = ""] = fault.split("=");
   if (what?.endsWith("-in")) {
     let calls = 0;
+    let isDone = false;
+    const other: CallListener = ({ kind, unit }, over) => {
+      if (isDone || (kind !== value && !unit.startsWith(value))) return;
+      isDone = true;
+      say("now");
+      over.barrier("a call of my own");
+    };
+    if (what === "other-in") return void group.observe(() => undefined, other);
     group.observe(({ kind, unit }) => {
       if (kind !== value && !unit.startsWith(value)) return;
       // The first call about a save makes its directory; there is something of it at the second.
       if (what === "vanish-in" && ++calls < 2) return;
       say("now");
+      if (what === "hang-in") sleep(2 ** 31 - 1);
       if (what === "kill-in") process.kill(process.pid, "SIGKILL");
       const out = process.argv[process.argv.indexOf("--out") + 1] ?? "";
       for (const name of readdirSync(out)) if (name.endsWith(".partial")) rmSync(`${out}/${name}`, { recursive: true });
