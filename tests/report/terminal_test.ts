@@ -102,11 +102,10 @@ sharedTest("fullyshard watch draws on a terminal, and Ctrl-C gives the terminal 
   using folder = temporaryDirectory();
   const run = writeStoredRun(folder, "tiny");
   writeFileSync(`${run}/.fullyshard.lock`, "");
-  const { CI: _ci, ...variables } = process.env;
   const { status, stdout, stderr } = spawnSync(
     "python3",
     [pathOf("../cli/in_terminal.py"), JSON.stringify([["gathered", "\u0003"]]), ...command, run],
-    { encoding: "utf8", env: { ...variables, TERM: "xterm" } },
+    { encoding: "utf8", env: { ...process.env, TERM: "xterm", CI: "" } },
   );
   assert.equal(status, 130, stderr);
   assert.ok(stdout.startsWith("\u001b[?1049h\u001b[?25l\u001b[Htiny  step 40/40  running"), stdout);

@@ -85,12 +85,11 @@ test(
     assert.match(stderr, /Stopped after step \d+ of 100000, as its live page asked for/);
     const { events } = readRun(folder.file("out"));
     assert.equal(eventsOfType(events, "saved").length, 2);
-    const [late] = eventsOfType(events, "ranks");
-    assert.deepEqual(late?.ranks.map(({ rank, state, step }) => [rank, state, step]), [[0, "waiting", 3], [
-      1,
-      "running",
-      3,
-    ]]);
+    // On a busy machine ranks may wait for each other before, too.
+    const waits = eventsOfType(events, "ranks").map(({ ranks }) =>
+      ranks.map(({ rank, state, step }) => `${rank} ${state} in step ${step}`).join(", ")
+    );
+    assert.ok(waits.includes("0 waiting in step 3, 1 running in step 3"), waits.join("\n"));
     assert.ok(!readFileSync(folder.file("out/events.jsonl"), "utf8").includes(address), "the secret is in no file");
   },
 );

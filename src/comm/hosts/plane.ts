@@ -150,6 +150,8 @@ export class HostsControlPlane extends SharedControlPlane {
 
   override watch(ready: () => boolean, stage: string): void {
     super.watch(ready, stage);
+    // What a device still does after ranks have stopped is waited for without a second error.
+    if (this.stopped) return;
     this.#link.look();
     this.compareCalls();
   }
