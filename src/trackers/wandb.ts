@@ -162,7 +162,7 @@ class Wandb implements Tracker {
       ...runId === undefined ? { displayName: this.#run.name } : {},
       config: JSON.stringify(Object.fromEntries(settings)),
     };
-    const answer = await this.#ask(new URL("graphql", url), {
+    const answer = await this.#ask(new URL(`${url.href}graphql`), {
       ...{ query: UPSERT, variables, operationName: "UpsertBucket" },
     });
     const errors = valueAt(answer, "errors");
