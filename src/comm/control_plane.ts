@@ -9,8 +9,7 @@
  */
 import { at } from "../at.ts";
 import { CollectiveError } from "../errors.ts";
-import { sha256 } from "../runtime/checksum.ts";
-import { type Call, describeCall } from "./call.ts";
+import { type Call, describeCall, hashNumbers, hashText } from "./call.ts";
 import type { FlightRecord } from "./flight_record.ts";
 
 /**
@@ -146,7 +145,7 @@ export abstract class ControlPlane {
     const own = ranks.join();
     // The lists of all ranks may be long: they are exchanged only if their digests show that they do not fit.
     const parts = this.#exchangeJson<readonly [note: number, length: number, digest: string]>(
-      [note, ranks.length, sha256([own])],
+      [note, ranks.length, `${hashNumbers(ranks)} ${hashText(own)}`],
     );
     const sharing = Map.groupBy(parts.keys(), (rank) => at(parts, rank, "part of rank")[2]);
     if (parts.some(([, length, digest]) => sharing.get(digest)?.length !== length)) this.#throwDifferentSplits(ranks);
