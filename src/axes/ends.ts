@@ -42,7 +42,7 @@ export function joinEnds(
       const ends = linearEnds(target, style, module, inputs, { group, unit });
       return [
         target.setEnds(rows === undefined ? ends : withRows(ends, rows, { group, unit })),
-        ...joinAdapter(target, style, ends, group),
+        ...joinAdapter(target, style, ends, { group, unit }),
       ];
     }
     if (target instanceof RMSNorm || target instanceof LayerNorm) {
@@ -91,28 +91,30 @@ function linearEnds(
 }
 
 /**
- * Has the adapter of a layer that is cut give what the layer gives: the whole output, or this rank's part of it. Its narrow rows are the
- * same on all ranks. Where inputs are divided they are a sum of what each rank makes of its part, and where outputs are, their gradient is.
+ * Joins the adapter of a layer that is cut, so that it gives the full output where the layer does, and this rank's slice where the
+ * layer gives that. The narrow rows between A and B are the same on all ranks:
+ * - where inputs are sliced, they are summed over the ranks in the forward;
+ * - where outputs are sliced, their gradient is summed over the ranks in the backward.
  */
 function joinAdapter(
   { adapter }: Linear,
   style: Style,
   { gather }: LinearEnds,
-  group: ProcessGroup,
+  { group, unit }: RegionAttrs,
 ): readonly HookHandle[] {
   if (adapter === undefined) return [];
   const { loraA, loraB } = adapter;
   switch (style) {
     case "rowwise":
-      return [loraA.setEnds({ leave: (narrow) => leave(narrow, { group, unit: loraA.fqn ?? "" }) })];
+      return [loraA.setEnds({ leave: (narrow) => leave(narrow, { group, unit: loraA.fqn ?? unit }) })];
     case "colwise":
     case "packed_colwise": {
-      const take = (narrow: Tensor): Tensor => enter(narrow, { group, unit: loraB.fqn ?? "" });
+      const take = (narrow: Tensor): Tensor => enter(narrow, { group, unit: loraB.fqn ?? unit });
       return [loraB.setEnds({ enter: take, ...gather === undefined ? {} : { gather } })];
     }
     case "mla_kv_a_proj":
       return gather === undefined ? [] : [loraB.setEnds({ gather })];
-    default: // of whole inputs, and of whole outputs: all ranks compute it alike
+    default: // Inputs and outputs are unsharded: all ranks compute the same.
       return [];
   }
 }

@@ -16,7 +16,7 @@ import { twoSizes } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** Adjacent rows of one expert that this rank exchanges with another rank. */
+/** Adjacent rows of one expert that this rank exchanges with a peer. */
 interface Segment {
   readonly peer: number;
   /** Place of the first row, among the rows of this rank's tokens or of its experts. */

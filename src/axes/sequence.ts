@@ -168,7 +168,7 @@ function joinRows(
       compute(forward, args) {
         const { x, seq, others } = givenStates(block, args);
         const takes = isFirst && seq !== undefined;
-        const output = forward(takes ? takePositions(x, { group, unit: block.fqn ?? "" }) : x, ...others);
+        const output = forward(takes ? takePositions(x, { group, unit: nameOf(block) }) : x, ...others);
         if (isLast) seqOfLast = seq;
         return output;
       },
@@ -178,7 +178,7 @@ function joinRows(
       const [own, seq] = [forward(...args), seqOfLast];
       seqOfLast = undefined;
       if (seq === undefined) return own;
-      return gatherPositions(own, { group, unit: last.fqn ?? "", seq, sumsGradients: false });
+      return gatherPositions(own, { group, unit: nameOf(last), seq, sumsGradients: false });
     },
   });
   return [
@@ -191,9 +191,14 @@ function joinRows(
   ];
 }
 
-/** Gathers the rows that a sublayer is given, and takes this rank's positions of those that it gives. */
+/** A module's FQN, or its class for a root, for messages. */
+function nameOf(module: Module): string {
+  return module.fqn ?? module.constructor.name;
+}
+
+/** Gathers the rows of a sublayer's input, and takes this rank's positions of its output. */
 function joinSublayer(sublayer: Module, summed: SummedRows | undefined, group: ProcessGroup): HookHandle {
-  const attrs = { group, unit: sublayer.fqn ?? "" };
+  const attrs = { group, unit: nameOf(sublayer) };
   return sublayer.setBody({
     compute(forward, args) {
       const { x, seq, others } = givenStates(sublayer, args);

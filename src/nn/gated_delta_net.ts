@@ -124,7 +124,7 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
     // Divided by √keyDim, a row whose root mean square is 1 has length 1; queries are divided by it once more.
     const attrs = { keyHeads, valueHeads, scale: 1 / keyDim, state };
     const unit = this.#normed(k).mul(1 / Math.sqrt(keyDim));
-    // A state is that of all heads.
+    // A state holds all heads.
     const rule = state === undefined ? this.#rule : gatedDeltaRule;
     const read = rule(this.#normed(q), unit, v, g, beta.sigmoid(), attrs, documentStarts);
     const heads = [batch, seq, valueHeads, valueDim];

@@ -63,7 +63,7 @@ export function heldOutLosses({ values }: RunSeries): readonly string[] {
   return Object.keys(values).filter((name) => /^eval_(?:.*_)?loss$/.test(name)).toSorted();
 }
 
-/** A shorter series: each point is the mean of so many steps in a row, at the last of them. */
+/** A shorter series: each point is the mean of adjacent steps, at the last of them. */
 export interface ThinnedSeries extends Pick<RunSeries, "steps" | "values"> {
   readonly stepsAPoint: number;
 }

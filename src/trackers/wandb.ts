@@ -143,7 +143,7 @@ class Wandb implements Tracker {
     await this.#ask(this.#known.stream, { complete: true, exitcode: outcome === "finished" ? 0 : 1 });
   }
 
-  /** The numbers of a step with those that the SDK adds; JSON has no word for a number that is not finite. */
+  /** The numbers of a step with those that the SDK adds; numbers that are not finite are text, as JSON lacks them. */
   #columnsOf({ step, timestamp, scalars }: HistoryLine): Readonly<Record<string, number | string>> {
     const numbers = Object.entries(scalars).map(([tag, value]) =>
       [tag, Number.isFinite(value) ? value : String(value)] as const

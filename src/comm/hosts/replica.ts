@@ -22,7 +22,7 @@ export class Replica {
   /** Id of the group in the world. */
   readonly id: string;
   readonly worldRanks: readonly number[];
-  /** A member's block; memory is allocated for those that are used. */
+  /** A member's block, whose memory is allocated at its first use. */
   readonly block: (index: number) => Uint8Array<ArrayBuffer>;
   readonly #words: Int32Array;
   /** This rank's block as last published. */

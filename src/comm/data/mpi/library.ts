@@ -32,7 +32,7 @@ export interface OpenMpiLibrary extends Pick<Library<typeof MPI_BINDINGS>, "symb
   readonly version: string;
 }
 
-/** File of Open MPI 4 and 5, and those that any MPI may have: the ABI of MPI 5.0. */
+/** File names: of Open MPI 4 and 5, and of any library with the ABI of MPI 5.0. */
 const OF_OPEN_MPI = "libmpi.so.40";
 const OF_ANY = /^libmpi_abi\./;
 

@@ -61,7 +61,7 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   const meeting = await meet(mpi, sockets, options, deadline);
   const control = await joinHosts({ ...options, ...meeting });
   try {
-    requireHostByHost(control, options.localWorldSize);
+    requireHostByHost(control, options);
     if (rank === 0) options.report?.(`${worldSize} ranks are joined by MPI: ${mpi.library.version}`);
     return new ProcessGroup(control, openData(control, device, mpi, new DevicePages(device, posix), options));
   } catch (error) {
@@ -70,11 +70,24 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   }
 }
 
-/** Checks that ranks are numbered host by host, as meshes over hosts take them. */
-function requireHostByHost(control: ControlPlane, localWorldSize: number): void {
+/** Checks that ranks are numbered host by host, as meshes over hosts take them; tells which ranks do not know their host's name. */
+function requireHostByHost(control: ControlPlane, { localWorldSize, report }: MpiOptions): void {
   const names = control.exchange(new TextEncoder().encode(hostName() ?? "")).map((name) =>
     new TextDecoder().decode(name)
   );
+  const nameless = names.flatMap((name, rank) => name === "" ? [rank] : []);
+  if (nameless.length > 0) {
+    // Only Deno without --allow-sys=hostname hides a host's name.
+    if (control.rank === 0) {
+      report?.(
+        `The order of ranks over hosts was not checked: rank ${
+          nameless.join(", ")
+        } may not read the name of its host ` +
+          "(deno run --allow-sys=hostname)",
+      );
+    }
+    return;
+  }
   for (const [rank, name] of names.entries()) {
     const first = rank - rank % localWorldSize;
     if (name === names[first]) continue;
