@@ -10,7 +10,12 @@ import { adapt, loraOptionsOf } from "../../src/train/adapter_config.ts";
 import { loraOf } from "../../src/adapters/lora.ts";
 import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { type Ended, essence, flagsIn, losses, metricLines, run } from "../train/runs.ts";
+import { keepRanks } from "../train/kept_ranks.ts";
+import { type Ended, essence, flagsIn, losses, metricLines } from "../train/runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const TIMEOUT = { timeout: 60_000 };
 

@@ -1,9 +1,15 @@
 /** Runs that save while they train, as a user starts them. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
+import { after } from "node:test";
 import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { essence, flagsIn, metricLines, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { essence, flagsIn, metricLines } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const TIMEOUT = { timeout: 60_000 };
 

@@ -1,13 +1,18 @@
 /** Runs on chats, seen from outside: same bits however they are divided, each row once an epoch, and what is refused. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { longTest, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
-import { type Ended, essence, losses, metricLines, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { type Ended, essence, losses, metricLines } from "./runs.ts";
 
 const TIMEOUT = { timeout: 120_000 };
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/chat/${name}`, import.meta.url));
 const TOKENIZER = fixture("bytes");
 const TEMPLATE = fixture("templates/chatml.jinja");

@@ -1,10 +1,16 @@
 /** Evaluations of runs, seen from outside: several sets, the best model, early ends, resumes, callbacks. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
-import { type Ended, essence, flagsIn, metricLines, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { type Ended, essence, flagsIn, metricLines, run as launch } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const TIMEOUT = { timeout: 120_000 };
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/chat/${name}`, import.meta.url));
@@ -203,7 +209,7 @@ test("callbacks are told of steps, evaluations and saves on every rank, and stop
       "--out",
       folder.file(out),
     ];
-    const { stderr } = succeeds(await run([...flagsIn(folder, ...flags, ...how), "end=2"], { script }));
+    const { stderr } = succeeds(await launch([...flagsIn(folder, ...flags, ...how), "end=2"], { script }));
     const told = (rank: number): string[] =>
       [...stderr.matchAll(new RegExp(`told ${rank} (.*)`, "g"))].map(([, what = ""]) => what);
     const figures = "eval_loss,eval_perplexity,eval_mean_token_accuracy";

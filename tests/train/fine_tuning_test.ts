@@ -1,7 +1,7 @@
 /** NEFTune and averages of weights over ranks: the same bits however samples and shards are divided; in runs, and what they refuse. @module */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { launch, openModel } from "../../mod.ts";
 import { evalModel } from "../../src/cli/eval.ts";
@@ -20,7 +20,12 @@ import { type TemporaryDirectory, temporaryDirectory } from "../support/temporar
 import { valuesOf, world } from "../support/world.ts";
 import { fineTune, type FineTuningOrders, type FineTuningReport } from "./fine_tuning_ranks.ts";
 import { SIZES } from "./loop_ranks.ts";
-import { type Ended, flagsIn, metricLines, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { type Ended, flagsIn, metricLines } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const TIMEOUT = { timeout: 120_000 };
 const README = fileURLToPath(new URL("../../README.md", import.meta.url));

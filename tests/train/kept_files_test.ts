@@ -3,11 +3,17 @@ import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import * as path from "node:path";
 import { spawnSync } from "node:child_process";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
-import { type Ended, flagsIn, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { type Ended, flagsIn } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const TIMEOUT = { timeout: 90_000 };
 const TOKENIZER = fileURLToPath(new URL("../../examples/data/tokenizer.json", import.meta.url));

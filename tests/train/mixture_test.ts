@@ -1,10 +1,16 @@
 /** Runs on mixtures of sources, seen from outside: the same bits on any number of ranks and after a resume, and what is refused. @module */
 import assert from "node:assert/strict";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { essence, metricLines, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { essence, metricLines } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 const rowsOf = (count: number, mark: string): string =>

@@ -7,7 +7,12 @@ import { z } from "zod";
 import { Logger, resolveConfig, runTraining, TRAIN_SECTIONS } from "../../doors/config.ts";
 import { longTest, onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { type Ended, essence, metricLines, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { type Ended, essence, metricLines } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const TIMEOUT = { timeout: 120_000 };
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));

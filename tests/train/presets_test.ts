@@ -1,7 +1,7 @@
 /** The effect of each key of Accelerate's and Transformers' configurations on a step: its memory, collectives and files. @module */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
-import { describe } from "node:test";
+import { after, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { resolveConfig } from "../../src/config/resolve.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
@@ -10,7 +10,12 @@ import { estimateStep, type StepEstimate } from "../../src/train/estimate.ts";
 import { SIZES } from "../plans/plan_ranks.ts";
 import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { flagsIn, losses, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { flagsIn, losses } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const TIMEOUT = { timeout: 120_000 };
 const fixture = (name: string): string => fileURLToPath(new URL(`../accelerate/fixtures/${name}`, import.meta.url));

@@ -1,9 +1,14 @@
 /** A run's metrics at trackers, through the launcher. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
+import { after } from "node:test";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { sharedTest as test } from "../support/share.ts";
-import { run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 const FLAGS = ["--sequence-length", "32", "--global-batch", "4", "--sample-tokens", "0"];
 

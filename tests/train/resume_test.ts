@@ -6,7 +6,11 @@ import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { keepRanks } from "./kept_ranks.ts";
 import { type Ended, essence, flagsIn, losses, metricLines, run, startRun } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
 
 const TIMEOUT = { timeout: 60_000 };
 const steps = ["--steps", "10"];
@@ -21,7 +25,7 @@ after(() => folder[Symbol.dispose]());
 let uninterrupted: Promise<readonly string[]> | undefined;
 
 async function runUninterrupted(): Promise<readonly string[]> {
-  succeeds(await run(flagsIn(folder, ...steps, "--save-every", "5")));
+  succeeds(await kept.run(flagsIn(folder, ...steps, "--save-every", "5")));
   const lines = metricLines(folder).map(essence);
   assert.equal(lines.length, 10);
   return lines;
@@ -30,7 +34,7 @@ async function runUninterrupted(): Promise<readonly string[]> {
 test("a run that stops at step 5 of 10 and resumes is the uninterrupted one, bit for bit", TIMEOUT, async () => {
   const whole = await (uninterrupted ??= runUninterrupted());
   const second = flagsIn(folder, ...steps, "--out", folder.file("second"));
-  const stopped = await run([...second, "--stop-after", "5"]);
+  const stopped = await kept.run([...second, "--stop-after", "5"]);
   succeeds(stopped);
   assert.match(stopped.stderr, /Saved '.*second\/checkpoint-5'\n.*Stopped after step 5 of 10: 5 steps in /);
   assert.deepEqual(metricLines(folder, "second").map(essence), whole.slice(0, 5));
@@ -38,7 +42,7 @@ test("a run that stops at step 5 of 10 and resumes is the uninterrupted one, bit
   // A run that was killed may have written more, and half a line.
   appendFileSync(folder.file("second/metrics.jsonl"), '{"step":6,"loss":1}\n{"step":7,"lo');
 
-  const resumed = await run([...second, "--resume", "auto"]);
+  const resumed = await kept.run([...second, "--resume", "auto"]);
   succeeds(resumed);
   assert.match(resumed.stderr, /Resumed '.*second\/checkpoint-5' at step 5/);
   assert.deepEqual(metricLines(folder, "second").map(essence), whole);
@@ -52,19 +56,19 @@ async function resumeWithDropout(): Promise<void> {
   const few = ["dropout=0.2", "--steps", "6", "--global-batch", "8"];
   const flags = (out: string, ...more: readonly string[]): readonly string[] =>
     flagsIn(folder, ...few, "--out", folder.file(out), ...more);
-  succeeds(await run(flags("whole")));
+  succeeds(await kept.run(flags("whole")));
   const whole = metricLines(folder, "whole").map(essence);
   assert.equal(whole.length, 6);
-  succeeds(await run(flags("half", "--stop-after", "3")));
-  succeeds(await run(flags("half", "--resume", "auto", "--activation-checkpointing", "full")));
+  succeeds(await kept.run(flags("half", "--stop-after", "3")));
+  succeeds(await kept.run(flags("half", "--resume", "auto", "--activation-checkpointing", "full")));
   assert.deepEqual(metricLines(folder, "half").map(essence), whole);
   for (const strategy of onlyInAll(["ddp"])) {
-    succeeds(await run(flags("replicated", "--strategy", strategy)));
+    succeeds(await kept.run(flags("replicated", "--strategy", strategy)));
     assert.deepEqual(metricLines(folder, "replicated").map(essence), whole);
   }
-  succeeds(await run(flags("alone", "--micro-batches", "2"), { ranks: 1 }));
+  succeeds(await kept.run(flags("alone", "--micro-batches", "2"), { ranks: 1 }));
   assert.deepEqual(metricLines(folder, "alone").map(essence), whole);
-  succeeds(await run(flagsIn(folder, ...few, "--out", folder.file("other"), "--seed", "1")));
+  succeeds(await kept.run(flagsIn(folder, ...few, "--out", folder.file("other"), "--seed", "1")));
   assert.notDeepEqual(metricLines(folder, "other").map(essence), whole);
 }
 
@@ -78,16 +82,16 @@ async function resumeInFloat16(): Promise<void> {
   for (const strategy of ["fsdp", ...onlyInAll(["ddp"])]) {
     const flags = (out: string, ...more: readonly string[]): readonly string[] =>
       flagsIn(folder, ...few, "--strategy", strategy, "--out", folder.file(out), ...more);
-    const ended = await run(flags(`${strategy}-whole`, "--save-every", "8"));
+    const ended = await kept.run(flags(`${strategy}-whole`, "--save-every", "8"));
     succeeds(ended);
     const units = strategy === "ddp" ? "'LlamaForCausalLm'" : "3 units, 'LlamaForCausalLm' to 'model.layers.1'";
     const ledger =
       `Dtypes of ${units}: storage float16, compute float16, reduce float32, master float32, gradient float32`;
     assert.equal(ended.stderr.split(ledger).length, 2, ended.stderr);
     const whole = metricLines(folder, `${strategy}-whole`).map(essence);
-    succeeds(await run(flags(`${strategy}-half`, "--stop-after", "4")));
+    succeeds(await kept.run(flags(`${strategy}-half`, "--stop-after", "4")));
     assert.deepEqual(scalerOf(`${strategy}-half/checkpoint-4`), { ...settings, scale: 65536, growthTracker: 4 });
-    succeeds(await run(flags(`${strategy}-half`, "--resume", "auto", "--save-every", "4")));
+    succeeds(await kept.run(flags(`${strategy}-half`, "--resume", "auto", "--save-every", "4")));
     assert.deepEqual(metricLines(folder, `${strategy}-half`).map(essence), whole);
     for (const out of ["whole", "half"]) {
       assert.deepEqual(scalerOf(`${strategy}-${out}/checkpoint-8`), { ...settings, scale: 65536, growthTracker: 8 });
@@ -114,7 +118,7 @@ test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async ()
   const expected = losses(folder);
   for (const ranks of [1, 4]) {
     const from = ["--out", folder.file(`on${ranks}`), "--resume", folder.file("out/checkpoint-5")];
-    const resumed = await run(flagsIn(folder, ...steps, ...from), { ranks });
+    const resumed = await kept.run(flagsIn(folder, ...steps, ...from), { ranks });
     succeeds(resumed);
     assert.match(resumed.stderr, /Results need not agree to the bit/);
     const found = losses(folder, `on${ranks}`);
@@ -131,13 +135,13 @@ test("a run whose ranks were killed goes on from its newest checkpoint", TIMEOUT
   const second = flagsIn(folder, ...steps, "--out", folder.file("killed"), "--save-every", "2");
   const killed = await run([...second, "fault=1:7:kill"], { allowAll: true });
   assert.equal(killed.code, 137, killed.stderr);
-  const resumed = await run([...second, "--resume", "auto"]);
+  const resumed = await kept.run([...second, "--resume", "auto"]);
   succeeds(resumed);
   assert.match(resumed.stderr, /Resumed '.*checkpoint-6' at step 6/);
   assert.deepEqual(metricLines(folder, "killed").map(essence), whole);
   // Three are kept, and the last step's is one of them.
-  const kept = readdirSync(folder.file("killed")).filter((name) => name.startsWith("checkpoint-")).sort();
-  assert.deepEqual(kept, ["checkpoint-10", "checkpoint-6", "checkpoint-8"]);
+  const left = readdirSync(folder.file("killed")).filter((name) => name.startsWith("checkpoint-")).sort();
+  assert.deepEqual(left, ["checkpoint-10", "checkpoint-6", "checkpoint-8"]);
 });
 
 test("Ctrl-C saves a run that saves nothing else, and says how to go on", TIMEOUT, async () => {
@@ -154,13 +158,13 @@ test("Ctrl-C saves a run that saves nothing else, and says how to go on", TIMEOU
   assert.match(stopped.stderr, /Go on with the same command and '--resume auto'/);
   // The same command alone does not lose what was saved, with or without the flag that replaces a finished run.
   for (const more of [[], ["--overwrite"]]) {
-    const refused = await run(flagsIn(folder, ...many, ...more));
+    const refused = await kept.run(flagsIn(folder, ...many, ...more));
     assert.equal(refused.code, 2, refused.stderr);
     assert.match(refused.stderr, /Go on from it with '--resume auto', give another folder with '--out', or remove/);
   }
   const before = metricLines(folder).map(essence);
   assert.equal(before.length, step);
-  const resumed = await run(flagsIn(folder, ...many, "--resume", "auto", "--stop-after", String(step + 2)));
+  const resumed = await kept.run(flagsIn(folder, ...many, "--resume", "auto", "--stop-after", String(step + 2)));
   succeeds(resumed);
   assert.match(resumed.stderr, new RegExp(`Resumed '.*checkpoint-${step}'`));
   assert.deepEqual(metricLines(folder).map(essence).slice(0, step), before);
@@ -195,9 +199,9 @@ longTest("a run does not resume with another seed, sequence length or text", TIM
 
 test("a run that resumes with other settings says which", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  succeeds(await run(flagsIn(folder, "--steps", "2", "--save-every", "2"), { ranks: 1 }));
+  succeeds(await kept.run(flagsIn(folder, "--steps", "2", "--save-every", "2"), { ranks: 1 }));
   const settings = ["--steps", "4", "--learning-rate", "0.5"];
-  const resumed = await run(flagsIn(folder, "--resume", "auto", ...settings), { ranks: 1 });
+  const resumed = await kept.run(flagsIn(folder, "--resume", "auto", ...settings), { ranks: 1 });
   succeeds(resumed);
   assert.match(resumed.stderr, /Training goes on otherwise than it began: steps was 2, is 4/);
   assert.match(resumed.stderr, /Training goes on otherwise than it began: learningRate was 0\.01, is 0\.5/);

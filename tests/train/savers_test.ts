@@ -1,9 +1,15 @@
 /** Flags that save memory, through the launcher: the run that has none, to the bit. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
+import { after } from "node:test";
 import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { type Ended, flagsIn, losses, run } from "./runs.ts";
+import { keepRanks } from "./kept_ranks.ts";
+import { type Ended, flagsIn, losses } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
+const { run } = kept;
 
 function succeeds(ended: Ended): Ended {
   assert.equal(ended.code, 0, ended.stdout + ended.stderr);

@@ -1,10 +1,15 @@
 /** A training script from outside: help, exit codes, what it prints and writes. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { keepRanks } from "./kept_ranks.ts";
 import { flagsIn, losses, metricLines, run, startAlone } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
 
 const TIMEOUT = { timeout: 60_000 };
 
@@ -42,9 +47,9 @@ test("a flag of the launcher behind the script is answered by its place", TIMEOU
 test("a run replaces another's output only when it is told to", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "2");
-  assert.equal((await run(flags, { ranks: 1 })).code, 0);
+  assert.equal((await kept.run(flags, { ranks: 1 })).code, 0);
   const before = metricLines(folder);
-  const refused = await run([...flags, "--steps", "1"], { ranks: 1 });
+  const refused = await kept.run([...flags, "--steps", "1"], { ranks: 1 });
   assert.equal(refused.code, 2, refused.stderr);
   assert.match(
     refused.stderr,
@@ -52,8 +57,8 @@ test("a run replaces another's output only when it is told to", TIMEOUT, async (
   );
   assert.deepEqual(metricLines(folder), before);
   rmSync(folder.file("out/metrics.jsonl"));
-  assert.match((await run(flags, { ranks: 1 })).stderr, /with '.*out\/model'/);
-  const replaced = await run([...flags, "--steps", "1", "--overwrite"], { ranks: 1 });
+  assert.match((await kept.run(flags, { ranks: 1 })).stderr, /with '.*out\/model'/);
+  const replaced = await kept.run([...flags, "--steps", "1", "--overwrite"], { ranks: 1 });
   assert.equal(replaced.code, 0, replaced.stderr);
   assert.equal(metricLines(folder).length, 1);
 });
@@ -103,7 +108,7 @@ test("the ranks' number and the kind of parallelism change nothing that is learn
   for (const [strategy, ranks] of variants) {
     const out = `${strategy}${ranks}`;
     const flags = flagsIn(folder, "--steps", "4", "--strategy", strategy, "--out", folder.file(out));
-    const { code, stderr } = await run(flags, { ranks });
+    const { code, stderr } = await kept.run(flags, { ranks });
     assert.equal(code, 0, stderr);
     all.push([...losses(folder, out).values()]);
   }
@@ -190,7 +195,7 @@ longTest("text that is too short names its key, its files and its tokens", TIMEO
 test("a prompt with half of a surrogate pair is refused before training", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const config = folder.write("run.yaml", 'prompt: "cut \\ud83d"\n');
-  const { code, stderr } = await run(flagsIn(folder, "--steps", "1", "--config", config), { ranks: 1 });
+  const { code, stderr } = await kept.run(flagsIn(folder, "--steps", "1", "--config", config), { ranks: 1 });
   assert.equal(code, 2, stderr);
   assert.match(stderr, /prompt: expected valid Unicode text, got half of a surrogate pair/);
 });
@@ -249,17 +254,17 @@ longTest(
 test("a run evaluates held-out text as it goes and at its end, and learns nothing from it", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const held = folder.write("held.txt", "the shard of loss number 7 is rank\n".repeat(9));
-  const plain = await run(flagsIn(folder, "--steps", "5", "--out", folder.file("plain")));
+  const plain = await kept.run(flagsIn(folder, "--steps", "5", "--out", folder.file("plain")));
   assert.equal(plain.code, 0, plain.stderr);
   const flags = flagsIn(folder, "--steps", "5", "--log-every", "5", "--eval-data", held, "--eval-every", "2");
-  const { code, stdout, stderr } = await run(flags);
+  const { code, stdout, stderr } = await kept.run(flags);
   assert.equal(code, 0, stderr);
   const lines = metricLines(folder).map((line): Record<string, unknown> => JSON.parse(line));
   const evaluated = lines.filter((line) => "eval_loss" in line);
   assert.deepEqual(evaluated.map(({ step }) => step), [2, 4, 5]);
   const found = evaluated.map((line) => Number(line["eval_loss"]));
   assert.ok(found.every((loss, i) => loss > 4 && loss < (found[i - 1] ?? 8.4)), `eval losses ${found}`);
-  const told = [...stdout.matchAll(/ step (\d)\/5 .* eval loss ([\d.]+) /g)].map(([, step, loss]) => [step, loss]);
+  const told = [...stdout.matchAll(/^step (\d)\/5 .* eval loss ([\d.]+) /gm)].map(([, step, loss]) => [step, loss]);
   assert.deepEqual(told, evaluated.map(({ step }, i) => [String(step), found[i]?.toFixed(4)]));
   assert.deepEqual(losses(folder), losses(folder, "plain"));
 });
@@ -290,10 +295,10 @@ longTest("FULLYSHARD_LOG decides what is logged, and a wrong one is told", TIMEO
 
 test("a model that was written is trained on from where it was", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  const first = await run(flagsIn(folder, "--steps", "20"));
+  const first = await kept.run(flagsIn(folder, "--steps", "20"));
   assert.equal(first.code, 0, first.stderr);
   const last = losses(folder).get(20) ?? 0;
-  const tuned = await run(
+  const tuned = await kept.run(
     flagsIn(folder, "--steps", "2", "--model", folder.file("out/model"), "--out", folder.file("tuned")),
   );
   assert.equal(tuned.code, 0, tuned.stderr);
