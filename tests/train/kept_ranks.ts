@@ -34,9 +34,7 @@ export function keepRanks(): KeptRanks {
     const outputs = Promise.all([outputOf(child, "stdout"), outputOf(child, "stderr")]);
     child.stdin?.write(`${JSON.stringify(order)}\n`);
     const [{ text: stdout, code }, { text: stderr }] = await outputs;
-    // Nothing of a training that failed may reach the next one.
-    if (code === 0) idle.push(child);
-    else child.stdin?.end();
+    if (code !== null) idle.push(child);
     return { code, stdout, stderr };
   };
   return {
