@@ -24,6 +24,8 @@ const FEW: readonly string[] = ["sm_80"];
 
 /** The folder into which `scripts/cuda_libraries.sh` puts the libraries. */
 export const FETCHED: string = fileURLToPath(new URL("../../.cuda", import.meta.url));
+/** Texts that were compiled for the oldest kind of card without a fault: a line of name and digest each. */
+export const COMPILED: string = fileURLToPath(new URL("compiled.txt", import.meta.url));
 /** The folder of results, which are kept by the compiled text and the options. */
 const KEPT = fileURLToPath(new URL("../../.cache/cuda_kernels", import.meta.url));
 
@@ -58,10 +60,12 @@ export interface Selection {
   readonly all: boolean;
   /** Of one kernel alone. @default of all */
   readonly only: string | undefined;
+  /** Also what {@link COMPILED} names. */
+  readonly recompiles: boolean;
 }
 
 /** The jobs of a selection. */
-export function jobsOf({ all, only }: Selection): readonly Job[] {
+export function jobsOf({ all, only }: Omit<Selection, "recompiles">): readonly Job[] {
   return JOBS.filter(({ kernel, architecture }) =>
     (all || FEW.includes(architecture)) && (only === undefined || kernel === only)
   );
@@ -94,10 +98,26 @@ export async function findCompiler(): Promise<Nvrtc | undefined> {
   }
 }
 
+/** The line of a job in {@link COMPILED}. */
+export function lineOf(nvrtc: Nvrtc, texts: KernelTexts, job: Job): string {
+  return `${jobName(job)} ${kernelDigest(job.architecture, nvrtcVersion(nvrtc), textOf(texts, job))}`;
+}
+
+/** The jobs of a selection without those that {@link COMPILED} names, unless it is of every kind of card or of one kernel. */
+export function jobsToDo(nvrtc: Nvrtc, texts: KernelTexts, selection: Selection): readonly Job[] {
+  const jobs = jobsOf(selection);
+  if (selection.all || selection.recompiles || selection.only !== undefined) return jobs;
+  const compiled = new Set(readFileSync(COMPILED, "utf8").split("\n"));
+  return jobs.filter((job) => !compiled.has(lineOf(nvrtc, texts, job)));
+}
+
+function textOf(texts: KernelTexts, { kernel, file, form }: Job): string {
+  return form === undefined ? kernelText(texts, kernel, file) : formText(texts, kernel, form);
+}
+
 /** Does a job, or takes what came of the same one before. */
 export function outcomeOf(nvrtc: Nvrtc, texts: KernelTexts, job: Job): Outcome {
-  const { kernel, file, form } = job;
-  const text = form === undefined ? kernelText(texts, kernel, file) : formText(texts, kernel, form);
+  const text = textOf(texts, job);
   const kept = `${KEPT}/${jobName(job)}-${kernelDigest(job.architecture, nvrtcVersion(nvrtc), text)}.json`;
   const launched = (uses: readonly Use[]): Outcome => ({ ...job, uses: uses.map((use) => withLaunched(use, job)) });
   if (existsSync(kept)) return launched(JSON.parse(readFileSync(kept, "utf8")));

@@ -1,8 +1,9 @@
 /**
- * Checks of CUDA that need no card: `npm run test:cuda [-- --all | --only kernel | --document]`.
+ * Checks of CUDA that need no card: `npm run test:cuda [-- --all | --only kernel | --record | --document]`.
  *
  * 1. Every kernel is compiled by NVIDIA's compiler for the oldest kind of card, or with `--all` for every kind, with a table of
- *    what it takes. What was compiled before is not compiled again.
+ *    what it takes. A text that `compiled.txt` names was compiled without a fault before it was committed; it is compiled again with
+ *    `--all` alone.
  * 2. The tables of bindings are compared with what NVIDIA's headers say, and the real libraries are loaded and asked, in both
  *    runtimes: `tests/ffi`.
  *
@@ -19,7 +20,18 @@ import { fileURLToPath } from "node:url";
 import type { Flag } from "../../src/config/flags.ts";
 import { readScriptFlags } from "../flags.ts";
 import { nvrtcVersion } from "../../src/device/cuda/compiler.ts";
-import { FETCHED, findCompiler, JOBS, jobsOf, type Outcome, type Selection } from "./compile.ts";
+import { readKernelTexts } from "../../src/device/cuda/texts.ts";
+import {
+  COMPILED,
+  FETCHED,
+  findCompiler,
+  JOBS,
+  jobsOf,
+  jobsToDo,
+  lineOf,
+  type Outcome,
+  type Selection,
+} from "./compile.ts";
 import { documentOf, faultsOf, tableOf } from "./report.ts";
 
 /** The counts of the report. */
@@ -41,7 +53,12 @@ const flags: readonly Flag[] = [
     placeholder: "<kernel>",
     description: "Compile one kernel for every kind of card, and do nothing else",
   },
-  { name: "document", takes: "switch", description: "Compile for every kind of card, and write docs/cuda-kernels.md" },
+  { name: "record", takes: "switch", description: "Compile for the oldest kind of card, and write compiled.txt" },
+  {
+    name: "document",
+    takes: "switch",
+    description: "Compile for every kind of card, and write docs/cuda-kernels.md and compiled.txt",
+  },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -58,7 +75,8 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   fetchLibraries();
   const writes = uses.has("document");
-  const selection = { all: uses.has("all") || writes || only !== undefined, only };
+  const recompiles = uses.has("record");
+  const selection = { all: uses.has("all") || writes || only !== undefined, recompiles, only };
   const counts = [await compileAll(selection, writes && only === undefined), ...only === undefined ? [runTests()] : []];
   const sum = (of: keyof Counts): number => counts.reduce((total, count) => total + count[of], 0);
   print(`\n${sum("skipped")} skipped\n${sum("passed")} passed, ${sum("failed")} failed`);
@@ -75,24 +93,35 @@ function fetchLibraries(): void {
 
 /** Compiles kernels side by side, and prints what they take and what is wrong. */
 async function compileAll(selection: Selection, writes: boolean): Promise<Counts> {
-  const jobs = jobsOf(selection).length;
+  const selected = jobsOf(selection);
   const nvrtc = await findCompiler();
   if (nvrtc === undefined) {
-    print(`skipped: ${jobs} compilations of kernels, which need NVRTC (scripts/cuda_libraries.sh)`);
-    return { passed: 0, failed: 0, skipped: jobs };
+    print(`skipped: ${selected.length} compilations of kernels, which need NVRTC (scripts/cuda_libraries.sh)`);
+    return { passed: 0, failed: 0, skipped: selected.length };
+  }
+  const texts = await readKernelTexts();
+  const jobs = jobsToDo(nvrtc, texts, selection).length;
+  const kept = selected.length - jobs;
+  if (kept > 0) {
+    print(`${kept} of ${selected.length} texts were compiled before, as scripts/cuda_kernels/compiled.txt says`);
   }
   const shares = Math.min(availableParallelism(), jobs);
-  const { all, only } = selection;
-  const options = [all ? "all" : "few", ...only === undefined ? [] : [only]];
+  const { all, only, recompiles } = selection;
+  const options = [all ? "all" : recompiles ? "few" : "new", ...only === undefined ? [] : [only]];
   const outcomes = (await Promise.all(
     Array.from({ length: shares }, (_, i) => work([`${i}`, `${shares}`, ...options])),
   )).flat();
-  for (const line of tableOf(outcomes)) print(line);
+  if (jobs > 0) { for (const line of tableOf(outcomes)) print(line); }
   const faults = outcomes.map(faultsOf).filter((list) => list.length > 0);
   for (const fault of faults.flat()) print(fault);
   if (writes && outcomes.length === jobs) {
     const date = new Date().toISOString().slice(0, 10);
     writeFileSync("docs/cuda-kernels.md", documentOf(outcomes, `NVRTC ${nvrtcVersion(nvrtc)}`, date));
+  }
+  const isWhole = only === undefined && outcomes.length === jobs && faults.length === 0;
+  if (isWhole && (writes || recompiles)) {
+    const lines = jobsOf({ all: false, only }).map((job) => lineOf(nvrtc, texts, job));
+    writeFileSync(COMPILED, `${lines.sort().join("\n")}\n`);
   }
   const missing = jobs - outcomes.length;
   if (missing > 0) print(`${missing} compilations ended the compiler's process`);
