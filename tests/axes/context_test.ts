@@ -65,7 +65,7 @@ for (
       ["lfm2", {}],
       ["gpt2", {}],
     ] as const,
-    (place) => place < 3,
+    (place) => place % 2 === 0 && place < 3,
   )
 ) {
   test(`an evaluation of ${family} has the bits of one rank, and documents hear nothing of each other`, async () => {
@@ -95,7 +95,9 @@ test("angles of longrope are those of the full row", async () => {
   const config = { ...zooModels("phi3")[0]?.hfConfig, ...sizes };
   const measure = async (axes: MeshShape): Promise<unknown> =>
     valuesOf(await world(sizeOf(axes), evaluateRows, { data: { config, axes, hasDocuments: false } }))[0];
-  for (const axes of MESHES.slice(0, 2)) assert.deepEqual(await measure(axes), await measure({ shard: 1 }));
+  for (const axes of usualFirst(MESHES.slice(0, 2), (place) => place === 1)) {
+    assert.deepEqual(await measure(axes), await measure({ shard: 1 }));
+  }
 });
 
 test("models whose positions cannot be shared are refused by the module's name", async () => {

@@ -101,12 +101,13 @@ describe("planModel()", () => {
   }
 
   for (const [ranks, config] of [...[[2, {}]] as const, ...onlyInAll([[1, {}], [2, { strategy: "ddp" }]] as const)]) {
-    it(`leaves as many bytes after step 100 as after step 10, ${JSON.stringify(config)} on ${ranks} ranks`, async () => {
+    const [last = 40] = onlyInAll([100]);
+    it(`leaves as many bytes after step ${last} as after step 10, ${JSON.stringify(config)} on ${ranks} ranks`, async () => {
       const hfConfig = { ...tied, vocab_size: 64, hidden_size: 16, intermediate_size: 24, num_attention_heads: 4 };
       const sizes = { ...config, sequenceLength: 8, globalBatch: 4 };
-      for (const { inUse } of await measure(ranks, { hfConfig, config: sizes, steps: 100 })) {
-        assert.equal(inUse.length, 100);
-        assert.equal(inUse[99], inUse[9]);
+      for (const { inUse } of await measure(ranks, { hfConfig, config: sizes, steps: last })) {
+        assert.equal(inUse.length, last);
+        assert.equal(inUse[last - 1], inUse[9]);
       }
     });
   }

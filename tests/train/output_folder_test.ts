@@ -2,9 +2,14 @@
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import process from "node:process";
+import { after } from "node:test";
 import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { keepRanks } from "./kept_ranks.ts";
 import { flagsIn, metricLines, run, startAlone, startRun } from "./runs.ts";
+
+const kept = keepRanks();
+after(() => kept[Symbol.dispose]());
 
 const TIMEOUT = { timeout: 120_000 };
 
@@ -16,7 +21,8 @@ for (const launcher of [true, false]) {
     TIMEOUT,
     async () => {
       using folder = temporaryDirectory();
-      const flags = flagsIn(folder, "--steps", "12", "--save-every", "2", "--keep-last", "2");
+      // The first one still trains when the second one comes.
+      const flags = flagsIn(folder, "--steps", "12", "--save-every", "2", "--keep-last", "2", "fault=0:2:sleep=3");
       const start = launcher ? startRun : startAlone;
       const runs = [start(flags), start([...flags, "--seed", "1"])];
       const ended = await Promise.all(runs.map((one) => one.ended));
@@ -64,11 +70,11 @@ test(
   async () => {
     using folder = temporaryDirectory();
     const flags = flagsIn(folder, "--steps", "2");
-    assert.equal((await run(flags, { ranks: 1 })).code, 0);
+    assert.equal((await kept.run(flags, { ranks: 1 })).code, 0);
     const lines = metricLines(folder);
     const model = readFileSync(folder.file("out/model/model.safetensors"));
     for (const more of [["--learning-rate", "-1"], ["--eval-data", folder.write("short.txt", "a")]]) {
-      const failed = await run([...flags, "--overwrite", ...more], { ranks: 1 });
+      const failed = await kept.run([...flags, "--overwrite", ...more], { ranks: 1 });
       assert.equal(failed.code, 2, failed.stderr);
       assert.deepEqual(metricLines(folder), lines);
       assert.deepEqual(readFileSync(folder.file("out/model/model.safetensors")), model);
@@ -77,14 +83,14 @@ test(
     const linked = flagsIn(folder, "--steps", "2", "--out", folder.file("linked"));
     mkdirSync(folder.file("linked"));
     symlinkSync("nowhere", folder.file("linked/model"));
-    const refused = await run(linked, { ranks: 1 });
+    const refused = await kept.run(linked, { ranks: 1 });
     assert.match(refused.stderr, /out: expected a folder without another run's output, got '.*linked' with '.*model'/);
-    assert.equal((await run([...linked, "--overwrite"], { ranks: 1 })).code, 0);
+    assert.equal((await kept.run([...linked, "--overwrite"], { ranks: 1 })).code, 0);
     assert.ok(existsSync(folder.file("linked/model/model.safetensors")));
 
-    const stopped = await run([...flags, "--overwrite", "--stop-after", "1"], { ranks: 2 });
+    const stopped = await kept.run([...flags, "--overwrite", "--stop-after", "1"], { ranks: 2 });
     assert.equal(stopped.code, 0, stopped.stderr);
-    assert.match(stopped.stderr, /info +Removed '.*out\/model', which another run had left\n/);
+    assert.match(stopped.stderr, /info +\[rank 0\] Removed '.*out\/model', which another run had left\n/);
     assert.deepEqual(readdirSync(folder.file("out")).sort(), [
       "checkpoint-1",
       "events.jsonl",
@@ -97,32 +103,32 @@ test(
 longTest("--set-aside keeps what other runs left, and goes on where it is told to", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "2", "--save-every", "1", "--set-aside");
-  const first = await run(flags, { ranks: 1 });
+  const first = await kept.run(flags, { ranks: 1 });
   assert.equal(first.code, 0, first.stderr);
   assert.doesNotMatch(first.stderr, /Kept/);
   folder.write("out/notes.txt", "mine");
-  const kept = ["checkpoint-1", "checkpoint-2", "events.jsonl", "metrics.jsonl", "model", "run.json"];
+  const left = ["checkpoint-1", "checkpoint-2", "events.jsonl", "metrics.jsonl", "model", "run.json"];
   const contents = (out: string): readonly string[] =>
-    kept.slice(3, 4).map((name) => readFileSync(folder.file(`${out}/${name}`), "utf8"));
+    left.slice(3, 4).map((name) => readFileSync(folder.file(`${out}/${name}`), "utf8"));
   const before = contents("out");
   // Files that the run reads until its end are not moved away meanwhile.
-  const own = await run([...flags, "--model", folder.file("out/model")], { ranks: 1 });
+  const own = await kept.run([...flags, "--model", folder.file("out/model")], { ranks: 1 });
   assert.equal(own.code, 2);
   assert.match(
     own.stderr,
     /model: expected a folder that is not another run's output in 'out', got '.*out\/model', which the run would replace/,
   );
-  const both = await run([...flags, "--overwrite"], { ranks: 1 });
+  const both = await kept.run([...flags, "--overwrite"], { ranks: 1 });
   assert.match(both.stderr, /setAside: expected overwrite or setAside, got both: one removes/);
-  assert.deepEqual(readdirSync(folder.file("out")).sort(), [...kept.slice(0, -1), "notes.txt", "run.json"]);
+  assert.deepEqual(readdirSync(folder.file("out")).sort(), [...left.slice(0, -1), "notes.txt", "run.json"]);
 
   for (const number of [1, 2]) {
-    const next = await run([...flags, "--seed", String(number), "--stop-after", "1"], { ranks: 2 });
+    const next = await kept.run([...flags, "--seed", String(number), "--stop-after", "1"], { ranks: 2 });
     assert.equal(next.code, 0, next.stderr);
-    const said = new RegExp(`info +Kept what another run had left in '.*out' as '.*out-${number}'\\n`);
+    const said = new RegExp(`info +\\[rank 0\\] Kept what another run had left in '.*out' as '.*out-${number}'\\n`);
     assert.match(next.stderr, said);
   }
-  assert.deepEqual(readdirSync(folder.file("out-1")).sort(), kept);
+  assert.deepEqual(readdirSync(folder.file("out-1")).sort(), left);
   assert.deepEqual(contents("out-1"), before);
   assert.deepEqual(readdirSync(folder.file("out-2")).sort(), [
     "checkpoint-1",
@@ -137,7 +143,7 @@ longTest("--set-aside keeps what other runs left, and goes on where it is told t
     "notes.txt",
     "run.json",
   ]);
-  const resumed = await run([...flags, "--seed", "2", "--resume", "auto"], { ranks: 1 });
+  const resumed = await kept.run([...flags, "--seed", "2", "--resume", "auto"], { ranks: 1 });
   assert.equal(resumed.code, 0, resumed.stderr);
   assert.doesNotMatch(resumed.stderr, /Kept/);
   assert.equal(metricLines(folder).length, 2);

@@ -19,7 +19,7 @@ import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
 import { requireNoLeak, requireSameAsAlone } from "../../support/documents.ts";
-import { sharedTest as test, usualFirst } from "../../support/share.ts";
+import { longTest, sharedTest as test } from "../../support/share.ts";
 
 const [BATCH, SEQ] = [1, 9];
 
@@ -58,11 +58,8 @@ for (const family of ZOO) {
   });
 }
 
-/** Families whose layers look back by windows and sinks, and by a convolution. */
-const LOOKING_BACK = ["gpt_oss"];
-
-for (const family of usualFirst(ZOO, (place) => LOOKING_BACK.includes(ZOO[place] ?? ""))) {
-  test(`${family} keeps the documents of a row apart on the twin of CUDA`, { skip: lacking }, () => {
+for (const family of ZOO) {
+  longTest(`${family} keeps the documents of a row apart on the twin of CUDA`, { skip: lacking }, () => {
     assert.ok(twin !== undefined && card !== undefined);
     const [{ hfConfig } = assert.fail()] = zooModels(family);
     requireSameAsAlone(card, hfConfig);
