@@ -11,7 +11,7 @@ import { Buffer } from "../device/buffer.ts";
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import type { DType } from "../dtype.ts";
-import { ArgumentError, InternalError } from "../errors.ts";
+import { InternalError, UnsupportedError } from "../errors.ts";
 import { numelOf } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { ShardMessage, Sharers } from "../tensor/parameter_storage.ts";
@@ -23,7 +23,7 @@ const OWNERS: WeakMap<readonly Parameter[], ReadonlyMap<Parameter, number>> = ne
 /**
  * The owner of each parameter, the same on all ranks: the rank with the fewest elements so far, in the order of sizes.
  *
- * @throws {ArgumentError} if a parameter is a part of a larger tensor, or is not divided into ranges
+ * @throws {UnsupportedError} if a parameter is a part of a larger tensor, or is not divided into ranges
  */
 function ownersOf(parameters: readonly Parameter[]): ReadonlyMap<Parameter, number> {
   const known = OWNERS.get(parameters);
@@ -46,14 +46,14 @@ function ownersOf(parameters: readonly Parameter[]): ReadonlyMap<Parameter, numb
 function requireRanges({ fqn, placements, storage: { sharers } }: Parameter): void {
   const [placement] = placements;
   if (placement !== undefined) {
-    throw new ArgumentError(
-      `Cannot update '${fqn}' as an unsharded matrix: axis '${placement.axis.name}' cuts it along dim ${placement.dim}; use AdamW for it`,
+    throw new UnsupportedError(
+      `Cannot update '${fqn}' as an unsharded matrix: axis '${placement.axis.name}' cuts it along dim ${placement.dim}. Use AdamW, Lion or SGD, which update parts`,
     );
   }
   for (let rank = 0; rank < (sharers?.ranks.size ?? 0); rank++) {
     const slices = sharers === undefined ? [] : elementSlices(sharers.layoutOf(rank));
     if (slices.length <= 1) continue;
-    throw new ArgumentError(
+    throw new UnsupportedError(
       `Cannot update '${fqn}' as an unsharded matrix: it is sharded along a dim behind its first; shard it flat or along dim 0`,
     );
   }

@@ -203,6 +203,19 @@ test("activations fall by the ranks of a tensor axis where these share the posit
   }
 });
 
+for (const [optimizer, cut] of [["adafactor", "--ep-size"], ["muon", "--tp-size"]] as const) {
+  test(`${optimizer}, which updates unsharded matrices, is refused in one sentence with ${cut}`, async () => {
+    using folder = temporaryDirectory();
+    const { code, stderr } = await run(flagsIn(folder, "experts=4", cut, "2", "--optimizer", optimizer));
+    assert.equal(code, 1, stderr);
+    assert.match(
+      stderr,
+      /UnsupportedError: .*as an unsharded matrix: axis '(expert|tensor)' cuts it along dim \d\. Use AdamW/,
+    );
+    assert.doesNotMatch(stderr, /^ +at /m);
+  });
+}
+
 test("heads that ranks do not divide are refused before any weight has memory, with the remedy", async () => {
   using folder = temporaryDirectory();
   const ended = await run(flagsIn(folder, "--tp-size", "3", "--global-batch", "3"), { ranks: 3 });
