@@ -161,8 +161,8 @@ function resolve(options: PipelineOptions, group: ProcessGroup): { schedule: Pip
 /**
  * Gives each rank of an axis some stages of a model: consecutive blocks, with what is before them on the first rank, and what is behind
  * them on the last. `run.backward`, the trainer and `evaluate` send micro-batches through the stages from then on. Every rank of the axis
- * must read the same rows. Collective over the axis. Divide after `parallelizeModule`, then shard over axes that carry data, and
- * initialize or load last: values and checkpoints are the full model's.
+ * must read the same rows. Collective over the axis. Divide after `parallelizeModule` and `parallelizeExperts`, then shard over axes that
+ * carry data, and initialize or load last: values and checkpoints are the full model's.
  *
  * @param axis one axis of a mesh, e.g. `run.mesh.get("pipeline")`
  * @param options the schedule, and the division into stages

@@ -19,6 +19,15 @@ import { applyOne, applyView } from "../tensor/apply.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
+/** Sizes of rows that go through stages. */
+export interface RowSizes {
+  readonly batch: number;
+  /** Positions that are computed. */
+  readonly seq: number;
+  /** Positions before them, whose keys and values a cache has. @default 0 */
+  readonly past?: number;
+}
+
 /**
  * Shapes and dtypes of what a model's blocks before `end` hand on.
  *
@@ -27,7 +36,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 export function carriedSpecs(
   model: CausalLm,
   end: number,
-  [batch, seq]: readonly [batch: number, seq: number],
+  { batch, seq, past = 0 }: RowSizes,
   dtype: DType,
 ): readonly OutputSpec[] {
   const table = model.parts.embeddings.find((module) => module instanceof Embedding);
@@ -45,7 +54,7 @@ export function carriedSpecs(
     ...routers.map(({ weight, float32Logits }) => (
       { shape: [batch * seq, at(weight.globalShape, 0, "dim")], dtype: float32Logits ? float32 : dtype }
     )),
-    ...selects ? [{ shape: [batch, seq, seq], dtype: uint8 }] : [],
+    ...selects ? [{ shape: [batch, seq, past + seq], dtype: uint8 }] : [],
   ];
 }
 

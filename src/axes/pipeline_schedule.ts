@@ -12,14 +12,15 @@
  */
 import { at } from "../at.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { countOf } from "../words.ts";
 
-/** Names of schedules. */
-export const PIPELINE_SCHEDULES = ["1f1b", "interleaved"] as const;
 /**
  * Order of forwards and backwards. `1f1b`: a rank has one stage, and after some forwards one backward follows each forward.
  * `interleaved`: the same with several stages a rank, which are waited for less and cost more messages.
  */
-export type PipelineSchedule = typeof PIPELINE_SCHEDULES[number];
+export type PipelineSchedule = "1f1b" | "interleaved";
+/** Names of schedules. */
+export const PIPELINE_SCHEDULES: readonly ["1f1b", "interleaved"] = ["1f1b", "interleaved"];
 
 /** Sizes of a pipeline. */
 export interface PipelineSizes {
@@ -44,31 +45,36 @@ export interface StageAction {
 /** What the ranks compute in a slot, by rank; undefined where one waits. */
 export type PipelineSlot = readonly (StageAction | undefined)[];
 
-/**
- * Refuses numbers of micro-batches that a schedule has no order for, as PyTorch does.
- *
- * @throws {ArgumentError} naming the numbers and the remedy
- */
-export function requireMicroBatches(schedule: PipelineSchedule, { ranks, microBatches }: PipelineSizes): void {
-  if (schedule === "1f1b" && microBatches < ranks) {
-    throw new ArgumentError(
-      `Cannot run ${microBatches} micro-batches through a pipeline of ${ranks} stages: give each rank at least ${ranks} in a step`,
-    );
-  }
+/** The number of micro-batches that a schedule has an order for, in words; undefined where that is what is given. As in PyTorch. */
+export function otherMicroBatches(
+  schedule: PipelineSchedule,
+  { ranks, microBatches }: Pick<PipelineSizes, "ranks" | "microBatches">,
+): string | undefined {
+  if (schedule === "1f1b") return microBatches < ranks ? `at least ${ranks}, as many as stages` : undefined;
   const rounds = Math.max(1, Math.floor(microBatches / ranks));
-  if (schedule === "interleaved" && (microBatches === 0 || microBatches % rounds !== 0)) {
-    throw new ArgumentError(
-      `Cannot interleave ${microBatches} micro-batches over ${ranks} ranks: their number must be a multiple of ${
-        Math.max(1, rounds)
-      } rounds; give each rank a multiple of ${ranks} in a step`,
-    );
-  }
+  return microBatches === 0 || microBatches % rounds !== 0 ? `a multiple of ${ranks}` : undefined;
+}
+
+/**
+ * Refuses numbers of micro-batches that a schedule has no order for.
+ *
+ * @throws {ArgumentError} naming the numbers
+ */
+function requireMicroBatches(schedule: PipelineSchedule, sizes: PipelineSizes): void {
+  const expected = otherMicroBatches(schedule, sizes);
+  if (expected === undefined) return;
+  throw new ArgumentError(
+    `Cannot run ${countOf(sizes.microBatches, "micro-batch", "micro-batches")} through stages on ${
+      countOf(sizes.ranks, "rank")
+    } by ` +
+      `'${schedule}': give each rank ${expected}, in a step`,
+  );
 }
 
 /**
  * The order of one rank's forwards and backwards.
  *
- * @throws {ArgumentError} as {@link requireMicroBatches}
+ * @throws {ArgumentError} for numbers of micro-batches that the schedule has no order for
  */
 export function orderOf(schedule: PipelineSchedule, rank: number, sizes: PipelineSizes): readonly StageAction[] {
   requireMicroBatches(schedule, sizes);
@@ -98,7 +104,7 @@ export function orderOf(schedule: PipelineSchedule, rank: number, sizes: Pipelin
 /**
  * The slots of a step: see Note [Slots].
  *
- * @throws {ArgumentError} as {@link requireMicroBatches}
+ * @throws {ArgumentError} for numbers of micro-batches that the schedule has no order for
  */
 export function slotsOf(schedule: PipelineSchedule, sizes: PipelineSizes): readonly PipelineSlot[] {
   const { ranks, stagesPerRank } = sizes;

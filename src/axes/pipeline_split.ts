@@ -11,14 +11,14 @@ import { numelOf } from "../shape.ts";
 import { countOf } from "../words.ts";
 import type { PipelineStage } from "./pipeline.ts";
 
-/** Ways to divide blocks, by name. */
-export const PIPELINE_SPLITS = ["layers", "parameters"] as const;
 /**
  * How blocks are divided into stages. `layers`: as many blocks for each stage, of which the first stages have one more where they do not
  * divide, as in transformers; `parameters`: so that the stage with the most parameters has as few as possible, embedding and head
  * counted; numbers: the blocks of each stage.
  */
-export type PipelineSplit = typeof PIPELINE_SPLITS[number] | readonly number[];
+export type PipelineSplit = "layers" | "parameters" | readonly number[];
+/** Ways to divide blocks, by name. */
+export const PIPELINE_SPLITS: readonly ["layers", "parameters"] = ["layers", "parameters"];
 
 /**
  * Divides a model's blocks into stages.

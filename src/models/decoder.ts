@@ -180,7 +180,8 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Carried> {
       if (output.routerLogits !== undefined) routerLogits.push(output.routerLogits);
       if (output.selectedKeys !== undefined) context = { ...context, selectedKeys: output.selectedKeys };
     }
-    pastKeyValues?.advance(seq);
+    // Sections of one forward share the place in the cache; what sends rows through all of them moves it.
+    if (inputs.section === undefined) pastKeyValues?.advance(seq);
     if (end < this.layers.length) return { hidden, routerLogits, selectedKeys: context.selectedKeys };
     return { hidden: this.norm.call(hidden), routerLogits };
   }

@@ -163,7 +163,7 @@ function backwardStages(
   try {
     backwardThroughStages({
       ...{ model, pipeline },
-      shapes: microBatches.map(({ batch, seq }) => [batch, seq]),
+      shapes: microBatches,
       inputs: (i) => inputsOf(model, at(microBatches, i, "micro-batch"), device),
       scaled: (part) => {
         const summed = factors.scaled(part);

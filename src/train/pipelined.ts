@@ -14,6 +14,7 @@ import {
   depart,
   type Departed,
   requireCarried,
+  type RowSizes,
   tensorsOf,
 } from "../axes/pipeline_messages.ts";
 import { type Pipeline, sharedParameters, stageAt } from "../axes/pipeline.ts";
@@ -39,8 +40,8 @@ type StageInputs = CausalLmInputs & { readonly labels: Tensor };
 export interface PipelinedParts {
   readonly model: CausalLm;
   readonly pipeline: Pipeline;
-  /** Rows and positions of each micro-batch, [batch, seq]. */
-  readonly shapes: readonly (readonly [batch: number, seq: number])[];
+  /** Sizes of each micro-batch. */
+  readonly shapes: readonly RowSizes[];
   /** Makes the inputs of a micro-batch, in the current scope. */
   readonly inputs: (microBatch: number) => StageInputs;
   /** Scales a part's sum of losses for its backward. */
@@ -126,7 +127,8 @@ class PipelinedStep implements Disposable {
     if (given === undefined) {
       const { name } = this.#parts.model.constructor;
       throw new ArgumentError(
-        `Cannot run ${name} in stages: its forward gives no 'carried' where the inputs ask for a section; extend DecoderForCausalLm`,
+        `Cannot run ${name} in stages: its forward gives no 'carried' where the inputs ask for a section that is not the last; compute ` +
+          "the section's blocks alone, and return what they give as 'carried'",
       );
     }
     const tensors = tensorsOf(given);
@@ -313,16 +315,19 @@ export function forwardThroughStages(
   inputs: CausalLmInputs,
 ): HeadOutput | undefined {
   const { group, stages } = pipeline;
-  const [batch = 0, seq = 0] = inputs.inputIds.shape;
+  const { inputIds, pastKeyValues } = inputs;
+  const rows = {
+    batch: at(inputIds.shape, 0, "size of dim"),
+    seq: at(inputIds.shape, 1, "size of dim"),
+    past: pastKeyValues === undefined ? 0 : pastKeyValues.length,
+  };
   let output: HeadOutput | undefined;
   for (const stage of stages.keys()) {
     if (pipeline.rankOf(stage) !== group.rank) continue;
     const { begin, end } = stageAt(pipeline, stage);
-    const tensors = stage === 0
-      ? []
-      : carriedSpecs(model, begin, [batch, seq], pipeline.dtype).map(({ shape, dtype }) => {
-        return inputs.inputIds.spawn(shape, dtype, "messages of stages");
-      });
+    const tensors = stage === 0 ? [] : carriedSpecs(model, begin, rows, pipeline.dtype).map(({ shape, dtype }) => {
+      return inputIds.spawn(shape, dtype, "messages of stages");
+    });
     const messages = (kind: Transfer["kind"], list: readonly Tensor[], peer: number): void => {
       const transfers = list.map(({ ptr, numel, dtype }) => ({
         kind,
@@ -337,8 +342,9 @@ export function forwardThroughStages(
     output = noGrad(() => callSection(model, pipeline, stage, inputs, carried));
     if (output.carried === undefined) continue;
     const given = tensorsOf(output.carried).map((tensor) => tensor.contiguous());
-    requireCarried(given, carriedSpecs(model, end, [batch, seq], pipeline.dtype), stage);
+    requireCarried(given, carriedSpecs(model, end, rows, pipeline.dtype), stage);
     messages("send", given, pipeline.rankOf(stage + 1));
   }
+  pastKeyValues?.advance(rows.seq);
   return group.rank === pipeline.rankOf(stages.length - 1) ? output : undefined;
 }
