@@ -53,8 +53,8 @@ export interface FamilyOrders {
   /** Trains adapters of all linear layers, and nothing else. */
   readonly lora?: boolean;
   /**
-   * Stages of an axis `pipeline`, where there is one. Each row is a micro-batch then, and an evaluation's loss stands in place of
-   * generated ids; give it to one rank too, to compare.
+   * Stages of an axis `pipeline`, where there is one. Each row is a micro-batch then, and an evaluation's loss comes before the losses;
+   * give it to one rank too, to compare.
    */
   readonly stages?: Omit<PipelineOptions, "dtype"> | undefined;
 }
@@ -91,8 +91,10 @@ export function batchOf({ samples: { rank, size } }: Run, { vocabSize }: CausalL
   return { microBatches: [{ inputIds, labels, batch: ROWS / size, seq: SEQ, random }] };
 }
 
-/** The rows of a batch as a micro-batch each. */
-function singleRows({ microBatches }: Batch): Batch {
+/** As {@link batchOf}, with a micro-batch for each row where the model is trained in stages, or beside such a training. */
+export function batchFor(run: Run, model: CausalLm, step: number, { stages }: FamilyOrders): Batch {
+  const { microBatches } = batchOf(run, model, step);
+  if (stages === undefined) return { microBatches };
   return {
     microBatches: microBatches.flatMap(({ inputIds, labels, batch, seq, random }) =>
       Array.from({ length: batch }, (_, row) => {
@@ -175,10 +177,7 @@ function trained(model: CausalLm): readonly Parameter[] {
 /** Takes one step of plain gradients, then trains with clipping, and generates. */
 export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise<FamilyReport> {
   const { run, model, adapter } = await laidOut(rank, orders);
-  const batchAt = (step: number): Batch => {
-    const batch = batchOf(run, model, step);
-    return orders.stages === undefined ? batch : singleRows(batch);
-  };
+  const batchAt = (step: number): Batch => batchFor(run, model, step, orders);
   const before = valuesOf(model, rank);
   // So long a step that the weights before it are lost in rounding beside it.
   const learningRate = 2 ** 20;
@@ -198,11 +197,11 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
   );
   await model.load();
   if (adapter !== undefined) fillSecondFactors(adapter);
-  const evaluated = orders.stages === undefined ? [] : [(await evaluate(run, model, [batchAt(50)])).loss];
   // With so large an epsilon a gradient that is rounding alone moves its weight as little as it should: by AdamW's own epsilon
   // it would be divided by itself, and norms after a step would tell of nothing else.
   const optimizer = new AdamW(trained(model), { learningRate: 3e-3, weightDecay: 0.1, eps: 1e-4 });
   const [losses, norms, inUse]: [number[], number[], number[]] = [[], [], []];
+  if (orders.stages !== undefined) losses.push((await evaluate(run, model, [batchAt(50)])).loss);
   for (let step = 0; step < 3; step++) {
     using _frame = scope();
     optimizer.zeroGrad();
@@ -215,9 +214,7 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
   for (const parameter of model.parameters()) {
     if (parameter.placements.length === 0) uncut.update(new Uint8Array(ownedValues(parameter).buffer));
   }
-  const generated = orders.stages === undefined
-    ? generate(model, [1, 2, 3], { maxNewTokens: 4, temperature: 0 })
-    : evaluated;
+  const generated = generate(model, [1, 2, 3], { maxNewTokens: 4, temperature: 0 });
   return {
     ...{ losses, norms, first: digestOf(before), last: digestOf(valuesOf(model, rank)), gradients, generated, inUse },
     uncut: uncut.digest("hex").slice(0, 12),
