@@ -1,7 +1,9 @@
 /** Pipeline parallelism in the trainer: one rank's weights, checkpoints between runs with stages and without, memory by dry run. @module */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { resolveConfig, TRAIN_SECTIONS } from "../../doors/config.ts";
 import { zooModels } from "../../scripts/zoo/families.ts";
+import { estimateStep, type StepEstimate } from "../../src/train/estimate.ts";
 import { measureMemory, type MemoryReport } from "../fsdp/memory_scenario.ts";
 import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
@@ -35,6 +37,24 @@ for (const [ranks, family, config] of MEMORY_CASES) {
     }
   });
 }
+
+test("a rank's parameters fall by the number of stages, and with more stages a rank holds fewer activations", async () => {
+  const sizes = { ...zooModels("llama")[0]?.hfConfig, vocab_size: 64, num_hidden_layers: 4, hidden_size: 64 };
+  const config = { sequenceLength: 64, globalBatch: 4, microBatches: 4, cpuMath: "wasm" } as const;
+  const at = async (ppSize: number, rank: number): Promise<StepEstimate> => {
+    const given = { ...await resolveConfig(TRAIN_SECTIONS), ...config, ppSize };
+    return await estimateStep(given, sizes, { worldSize: ppSize, rank });
+  };
+  const one = await at(1, 0);
+  const four = [await at(4, 0), await at(4, 1), await at(4, 2), await at(4, 3)];
+  const parameters = four.reduce((sum, { terms }) => sum + terms.parameters, 0);
+  assert.ok(Math.abs(parameters / one.terms.parameters - 1) < 0.05, "each is kept once");
+  assert.ok(four.every(({ terms }) => terms.parameters < 0.35 * one.terms.parameters));
+  // By 1F1B a stage holds the activations of as many micro-batches as there are stages from it on.
+  const held = four.map(({ terms }) => terms.activations);
+  for (const [i, bytes] of held.entries()) assert.ok(bytes < (held[i - 1] ?? Infinity), held.join(", "));
+  assert.ok((held[3] ?? NaN) < 0.5 * one.terms.activations);
+});
 
 function weightsOf(folder: TemporaryDirectory, out: string): string {
   return readFileSync(folder.file(`${out}/model/model.safetensors`)).toString("base64");
