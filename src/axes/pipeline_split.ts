@@ -4,7 +4,7 @@
  * @module
  */
 import { at } from "../at.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { Module } from "../nn/module.ts";
 import { numelOf } from "../shape.ts";
@@ -28,17 +28,11 @@ export const PIPELINE_SPLITS: readonly ["layers", "parameters"] = ["layers", "pa
  */
 export function divideLayers(model: CausalLm, count: number, split: PipelineSplit): readonly PipelineStage[] {
   const { length } = model.layers;
-  if (length < count) {
-    throw new ArgumentError(
-      `Cannot divide ${countOf(length, "block")} into ${
-        countOf(count, "stage")
-      }: each stage needs a block; give fewer stages`,
-    );
-  }
+  requireBlocks(length, count);
   const numbers = typeof split !== "string"
     ? requireNumbers(split, length, count)
     : split === "parameters"
-    ? byCost(model.layers.map(numelBelow), endsOf(model), count)
+    ? divideByCost(model.layers.map(numelBelow), endsOf(model), count)
     : Array.from({ length: count }, (_, stage) => Math.floor(length / count) + Number(stage < length % count));
   let end = 0;
   return numbers.map((number) => {
@@ -46,6 +40,15 @@ export function divideLayers(model: CausalLm, count: number, split: PipelineSpli
     end += number;
     return { begin, end };
   });
+}
+
+function requireBlocks(length: number, count: number): void {
+  if (length >= count) return;
+  throw new ArgumentError(
+    `Cannot divide ${countOf(length, "block")} into ${
+      countOf(count, "stage")
+    }: each stage needs a block; give fewer stages`,
+  );
 }
 
 function requireNumbers(numbers: readonly number[], length: number, count: number): readonly number[] {
@@ -72,12 +75,17 @@ function endsOf(model: CausalLm): readonly [before: number, behind: number] {
 /**
  * Numbers of blocks by which the costliest stage costs least; of several such divisions, the one with the most blocks in the first
  * stages.
+ *
+ * @param costs of each block
+ * @param ends costs of what is before the blocks, and behind them
+ * @throws {ArgumentError} if there are fewer blocks than stages
  */
-function byCost(
+export function divideByCost(
   costs: readonly number[],
   [before, behind]: readonly [before: number, behind: number],
   count: number,
 ): readonly number[] {
+  requireBlocks(costs.length, count);
   const sums = [0];
   for (const cost of costs) sums.push(at(sums, sums.length - 1, "sum") + cost);
   const costOf = (begin: number, end: number): number =>
@@ -99,6 +107,6 @@ function byCost(
     least = next;
   }
   const found = least.get(0);
-  if (found === undefined) throw new ArgumentError(`Cannot divide ${costs.length} blocks into ${count} stages`);
+  if (found === undefined) throw new InternalError(`no division of ${costs.length} blocks into ${count} stages`);
   return found.numbers;
 }

@@ -31,7 +31,7 @@ export interface AxesConfig {
   readonly ppSize: number;
   readonly ppSchedule: PipelineSchedule;
   readonly ppStagesPerRank?: number | undefined;
-  readonly ppSplit: Exclude<PipelineSplit, readonly number[]>;
+  readonly ppSplit: Exclude<PipelineSplit, readonly number[]> | "flops";
   readonly ppLayers: readonly number[];
   readonly checkReplicas: number;
 }
@@ -73,8 +73,8 @@ export const axesSection: Section<AxesConfig> = section(
     ppStagesPerRank: size.optional().describe(
       "Stages of each rank by ppSchedule interleaved (default: 2; 1 by 1f1b)",
     ),
-    ppSplit: z.enum(PIPELINE_SPLITS).default("layers").describe(
-      "Division into stages: layers: as many blocks each; parameters: as many parameters each, embedding and head counted",
+    ppSplit: z.enum([...PIPELINE_SPLITS, "flops"]).default("layers").describe(
+      "Division into stages: as many layers each, or about as many parameters or flops, embedding and head counted",
     ),
     ppLayers: z.array(size).default([]).describe(
       "Blocks of each stage, in place of ppSplit: e.g. 7,9 (default: as ppSplit says)",

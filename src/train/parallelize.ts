@@ -12,6 +12,7 @@ import { replicate } from "../ddp/replicate.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { StatePool } from "../device/state_pool.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
+import { InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
@@ -68,7 +69,10 @@ export function parallelize(
   if (run.mesh.axes.includes("expert")) parallelizeExperts(model, run.mesh.get("expert"));
   if (run.mesh.axes.includes("pipeline")) {
     const { ppSchedule: schedule, ppStagesPerRank: stagesPerRank, ppSplit, ppLayers } = config;
-    const split = ppLayers.length > 0 ? ppLayers : ppSplit;
+    if (ppLayers.length === 0 && ppSplit === "flops") {
+      throw new InternalError("stages by operations that were not measured: see withMeasuredStages");
+    }
+    const split = ppLayers.length > 0 || ppSplit === "flops" ? ppLayers : ppSplit;
     const how = { schedule, stagesPerRank, split, dtype: precision.paramDtype };
     const { stages } = parallelizePipeline(model, run.mesh.get("pipeline"), how);
     note?.(`Stages have ${stages.map(({ begin, end }) => end - begin).join(", ")} blocks`);

@@ -1,37 +1,15 @@
 /** Pipeline parallelism against one rank: values, losses, norms, gradients, evaluations, checkpoints; and what is refused by name. @module */
 import assert from "node:assert/strict";
 import { test as always } from "node:test";
-import { bitFaults, distanceOf } from "../../scripts/axes/distance.ts";
-import type { FamilyOrders, FamilyReport } from "../../scripts/axes/training.ts";
+import type { FamilyReport } from "../../scripts/axes/training.ts";
 import type { MeshOrders, MeshReport } from "../../scripts/mesh/training.ts";
-import { ZOO, zooModels } from "../../scripts/zoo/families.ts";
+import { zooModels } from "../../scripts/zoo/families.ts";
 import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { mistakes, trainFamily, trainOnMesh, trainParts } from "./pipeline_ranks.ts";
+import { mistakes, trainOnMesh, trainParts } from "./pipeline_ranks.ts";
+import { ALONE, assertAsAlone, bitsOf, type Laid, sizeOf, train } from "./staged.ts";
 
-const sizeOf = ({ axes }: Pick<FamilyOrders, "axes">): number =>
-  Object.values(axes).reduce((all, length) => all * length, 1);
-
-async function train(orders: FamilyOrders): Promise<readonly FamilyReport[]> {
-  return valuesOf<FamilyReport>(await world(sizeOf(orders), trainFamily, { data: orders }));
-}
-
-/** Fails unless ranks have what one rank has, within rounding, and each other's bits. */
-function assertAsAlone(all: readonly FamilyReport[], alone: FamilyReport, where: string): void {
-  assert.deepEqual(bitFaults(all, alone, 1), [], where);
-  const { loss, norm, gradient, worst } = distanceOf(all, alone);
-  assert.ok(loss <= 1 && norm <= 1 && gradient <= 1, `${where}: ${JSON.stringify({ loss, norm, gradient, worst })}`);
-}
-
-/** What must be the same to the bit where all sums have one order. */
-function bitsOf({ losses, norms, last }: FamilyReport): Pick<FamilyReport, "losses" | "norms" | "last"> {
-  return { losses, norms, last };
-}
-
-type Laid = Pick<FamilyOrders, "axes" | "stages" | "mode">;
-
-const ALONE: Laid = { axes: { shard: 1 }, stages: {} };
 const MESHES: readonly Laid[] = [
   { axes: { pipeline: 4 }, stages: {} },
   { axes: { pipeline: 2 }, stages: { schedule: "interleaved" } },
@@ -57,33 +35,6 @@ for (const [i, { tied, hfConfig }] of zooModels("llama").entries()) {
     const expected = tied ? reports[0] ?? assert.fail() : alone;
     for (const found of reports) assert.deepEqual(bitsOf(found), bitsOf(expected));
   });
-}
-
-/** Families whose blocks hand on more than hidden states, or whose parts have other places. */
-const USUAL: readonly string[] = ["glm_moe_dsa", "mixtral"];
-/** Has routers be balanced by a loss over all blocks, where a family has such a loss. */
-const BALANCED: Readonly<Record<string, unknown>> = { output_router_logits: true };
-
-for (const [place, family] of usualFirst(ZOO, (place) => USUAL.includes(ZOO[place] ?? "")).entries()) {
-  const models = zooModels(family);
-  const usual = place % models.length;
-  for (const { tied, hfConfig } of [...models.slice(usual, usual + 1), ...onlyInAll(models.toSpliced(usual, 1))]) {
-    test(`${family}, ${tied ? "tied" : "untied"}, over stages trains as on one rank`, async () => {
-      const config = { ...hfConfig, ..."output_router_logits" in hfConfig ? BALANCED : {} };
-      const [alone = assert.fail()] = await train({ config, ...ALONE });
-      const all = await train({ config, axes: { pipeline: 2 }, stages: {} });
-      assertAsAlone(all, alone, "2 stages");
-      assert.equal(all[0]?.losses[0], alone.losses[0], "an evaluation has the bits of one rank");
-      if (!tied) { for (const found of all) assert.deepEqual(bitsOf(found), bitsOf(alone)); }
-      for (const mode of onlyInAll(["fsdp", "ddp"] as const)) {
-        // The loss that balances routers is of a rank's own rows: beside ranks with as many rows each.
-        const [sharded = assert.fail()] = await train({ config, axes: { shard: 2 }, stages: {} });
-        const both = await train({ config, axes: { pipeline: 2, shard: 2 }, stages: {}, mode });
-        assertAsAlone(both, sharded, `2 stages of 2 ranks, ${mode}`);
-        if (!tied) { for (const found of both) assert.deepEqual(bitsOf(found), bitsOf(sharded)); }
-      }
-    });
-  }
 }
 
 test("FSDP inside of stages has the bits of FSDP alone, and a tied weight the same on both of its stages", async () => {

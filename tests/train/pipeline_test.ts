@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { resolveConfig, TRAIN_SECTIONS } from "../../doors/config.ts";
 import { zooModels } from "../../scripts/zoo/families.ts";
 import { estimateStep, type StepEstimate } from "../../src/train/estimate.ts";
+import { forwardCosts, withMeasuredStages } from "../../src/train/stage_split.ts";
 import { measureMemory, type MemoryReport } from "../fsdp/memory_scenario.ts";
 import { longTest, onlyInAll, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
@@ -54,6 +55,22 @@ test("a rank's parameters fall by the number of stages, and with more stages a r
   const held = four.map(({ terms }) => terms.activations);
   for (const [i, bytes] of held.entries()) assert.ok(bytes < (held[i - 1] ?? Infinity), held.join(", "));
   assert.ok((held[3] ?? NaN) < 0.5 * one.terms.activations);
+});
+
+test("forwardCosts() counts what a dry run of one rank counts, and stages by flops are as even as blocks allow", async () => {
+  const [seq, hidden, vocab, width] = [32, 64, 4096, 96];
+  const sizes = { num_hidden_layers: 6, hidden_size: hidden, intermediate_size: width, num_attention_heads: 4 };
+  const config = { model_type: "llama", vocab_size: vocab, tie_word_embeddings: false, ...sizes };
+  const { before, blocks, behind } = await forwardCosts(config, seq, { cpuMath: "wasm" });
+  assert.equal(new Set(blocks).size, 1);
+  // Products of a block and of the head, two operations for each weight and position; attention and norms are the rest.
+  const products = 2 * seq * (4 * hidden * hidden + 3 * hidden * width);
+  assert.ok((blocks[0] ?? NaN) > products && (blocks[0] ?? NaN) < 1.4 * products, `${blocks[0]}, ${products}`);
+  assert.ok(behind > 2 * seq * hidden * vocab && behind < 3.2 * 2 * seq * hidden * vocab, String(behind));
+  assert.ok(before < products / 10);
+  const given = { ...await resolveConfig(TRAIN_SECTIONS), ppSize: 2, sequenceLength: seq, ppSplit: "flops" } as const;
+  const { ppLayers } = await withMeasuredStages(given, config, { cpuMath: "wasm" });
+  assert.deepEqual(ppLayers, [5, 1], "the head costs more than five blocks");
 });
 
 function weightsOf(folder: TemporaryDirectory, out: string): string {
