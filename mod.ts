@@ -52,6 +52,9 @@ export type {
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { parallelizeContext } from "./src/axes/context.ts";
+export { parallelizePipeline, type Pipeline, type PipelineOptions, type PipelineStage } from "./src/axes/pipeline.ts";
+export type { PipelineSchedule } from "./src/axes/pipeline_schedule.ts";
+export type { PipelineSplit } from "./src/axes/pipeline_split.ts";
 export { expertsOf, parallelizeExperts } from "./src/axes/experts.ts";
 export { parallelizeModule, type ParallelizePlan } from "./src/axes/parallelize.ts";
 export type { Style, StyleName, STYLES } from "./src/axes/styles.ts";

@@ -1,5 +1,5 @@
 /**
- * `npm run parity -- --axes`: every family over meshes with a tensor, a context or an expert axis, by FSDP, by FSDP with copies and by copies
+ * `npm run parity -- --axes`: every family over meshes with a tensor, a context, an expert or a pipeline axis, by FSDP, by FSDP with copies and by copies
  * alone, against one rank within what rounding explains; ranks against each other, and FSDP against copies, to the bit.
  *
  * @module
@@ -28,6 +28,8 @@ type Laid = Omit<FamilyOrders, "config"> & {
   readonly tensor: number;
   /** The mesh before, whose bits it must have. */
   readonly twin?: string;
+  /** The mesh before, whose bits it must have where no weight is tied: gradients of a tied one are added in another order. */
+  readonly untiedTwin?: string;
 };
 
 /** Keys of configs that count experts. */
@@ -86,8 +88,48 @@ const MESHES: readonly Laid[] = [
   { name: "fsdp 2 × ep 2", axes: { shard: 2, expert: 2 }, tensor: 1 },
   { name: "hsdp 2 × 1 × ep 2", axes: { replicate: 2, shard: 1, expert: 2 }, tensor: 1, checkpointing: true },
   { name: "cp 2 × tp 2", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, checkpointing: true },
+  { name: "single rows", axes: { shard: 1 }, tensor: 1, stages: {} },
+  { name: "fsdp 2, single rows", axes: { shard: 2 }, tensor: 1, stages: {} },
+  { name: "pp 2", axes: { pipeline: 2, shard: 1 }, tensor: 1, stages: {}, untiedTwin: "single rows" },
+  { name: "pp 4", axes: { pipeline: 4, shard: 1 }, tensor: 1, stages: {}, twin: "pp 2" },
+  {
+    name: "pp 2, interleaved, checkpointed",
+    axes: { pipeline: 2, shard: 1 },
+    tensor: 1,
+    stages: { schedule: "interleaved" },
+    checkpointing: true,
+    twin: "pp 2",
+  },
+  {
+    name: "fsdp 2 × pp 2",
+    axes: { pipeline: 2, shard: 2 },
+    tensor: 1,
+    stages: { split: "parameters" },
+    untiedTwin: "fsdp 2, single rows",
+  },
+  {
+    name: "ddp 2 × pp 2",
+    axes: { pipeline: 2, shard: 2 },
+    tensor: 1,
+    stages: {},
+    mode: "ddp",
+    twin: "fsdp 2 × pp 2",
+  },
+  { name: "pp 2 × tp 2", axes: { pipeline: 2, shard: 1, tensor: 2 }, tensor: 2, stages: {} },
+  { name: "pp 2 × cp 2", axes: { pipeline: 2, shard: 1, context: 2 }, tensor: 1, stages: {} },
+  { name: "pp 2 × ep 2", axes: { pipeline: 2, shard: 1, expert: 2 }, tensor: 1, stages: {} },
   { name: "cp 2 × tp 2 with sp", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, sequenceParallel: true },
 ];
+
+/** Stages of a mesh. */
+function stagesOf({ axes: { pipeline = 1 }, stages: { schedule } = {} }: Pick<Laid, "axes" | "stages">): number {
+  return pipeline * (schedule === "interleaved" ? 2 : 1);
+}
+
+/** Blocks of a model, by its config. */
+function layersOf(config: FamilyOrders["config"]): number {
+  return Number(config["num_hidden_layers"] ?? config["n_layer"]);
+}
 
 function isReport(value: unknown): value is FamilyReport {
   return typeof value === "object" && value !== null && "losses" in value && "gradients" in value;
@@ -104,16 +146,18 @@ export async function axesParity(families: readonly string[], tell: (item: AxesI
   for (const family of families.length === 0 ? ZOO : families) {
     for (const { tied, hfConfig: config } of zooModels(family)) {
       const [full] = await train({ config, axes: { shard: 1 } });
+      const [single] = await train({ config, axes: { shard: 1 }, stages: {} });
       const [adapted] = await train({ config, axes: { shard: 1 }, lora: true });
       const sharded = new Map<string, FamilyReport | undefined>();
-      for (const { name: mesh, tensor, twin, ...laid } of MESHES) {
+      for (const { name: mesh, tensor, untiedTwin, twin = tied ? undefined : untiedTwin, ...laid } of MESHES) {
         const { context = 1 } = laid.axes;
+        if (stagesOf(laid) > layersOf(config)) continue;
         if (context > 1 && (!DIVISIBLE.includes(family) || context > mostContext(family))) continue;
         if (laid.axes["expert"] !== undefined && !MIXTURES.includes(family)) continue;
         const item = { mesh, family, tied };
         try {
           const all = await train({ config, ...laid });
-          const alone = laid.lora ?? false ? adapted : full;
+          const alone = laid.stages !== undefined ? single : laid.lora ?? false ? adapted : full;
           if (alone === undefined || all.length === 0) throw new Error("a rank reported nothing");
           const faults = [...bitFaults(all, alone, tensor)];
           sharded.set(mesh, all[0]);

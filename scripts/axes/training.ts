@@ -16,6 +16,7 @@ import {
   applyActivationCheckpointing,
   type CausalLm,
   clipGradNorm,
+  evaluate,
   expertsOf,
   fullyShard,
   generate,
@@ -24,6 +25,8 @@ import {
   parallelizeContext,
   parallelizeExperts,
   parallelizeModule,
+  parallelizePipeline,
+  type PipelineOptions,
   replicate,
   scope,
   SGD,
@@ -49,6 +52,11 @@ export interface FamilyOrders {
   readonly sequenceParallel?: boolean;
   /** Trains adapters of all linear layers, and nothing else. */
   readonly lora?: boolean;
+  /**
+   * Stages of an axis `pipeline`, where there is one. Each row is a micro-batch then, and an evaluation's loss comes before the losses;
+   * give it to one rank too, to compare.
+   */
+  readonly stages?: Omit<PipelineOptions, "dtype"> | undefined;
 }
 
 /** What came of it. */
@@ -83,6 +91,21 @@ export function batchOf({ samples: { rank, size } }: Run, { vocabSize }: CausalL
   return { microBatches: [{ inputIds, labels, batch: ROWS / size, seq: SEQ, random }] };
 }
 
+/** As {@link batchOf}, with a micro-batch for each row where the model is trained in stages, or beside such a training. */
+export function batchFor(run: Run, model: CausalLm, step: number, { stages }: FamilyOrders): Batch {
+  const { microBatches } = batchOf(run, model, step);
+  if (stages === undefined) return { microBatches };
+  return {
+    microBatches: microBatches.flatMap(({ inputIds, labels, batch, seq, random }) =>
+      Array.from({ length: batch }, (_, row) => {
+        const part = (all: Int32Array): Int32Array => all.subarray(row * seq, (row + 1) * seq);
+        const counted = random === undefined ? {} : { random: { ...random, firstSample: random.firstSample + row } };
+        return { inputIds: part(inputIds), labels: part(labels), batch: 1, seq, ...counted };
+      })
+    ),
+  };
+}
+
 function valuesOf(model: CausalLm, { group }: AxesRank): ReadonlyMap<string, Float32Array> {
   const state = getModelStateDict(model, { group, fullStateDict: true });
   return new Map([...state].map(([name, { toArray }]) => [name, Float32Array.from(toArray(), Number)]));
@@ -99,7 +122,7 @@ function digestOf(values: ReadonlyMap<string, Float32Array>): string {
 /** A family's model over the axes, with first values. */
 export async function laidOut(
   rank: AxesRank,
-  { config, axes, mode = "fsdp", checkpointing = false, sequenceParallel = false, lora = false }: FamilyOrders,
+  { config, axes, mode = "fsdp", checkpointing = false, sequenceParallel = false, lora = false, stages }: FamilyOrders,
 ): Promise<{ readonly run: Run; readonly model: CausalLm; readonly adapter: Lora | undefined }> {
   const { device, group } = rank;
   const run = new Run({ device, group, axes, print: () => undefined });
@@ -119,12 +142,16 @@ export async function laidOut(
   if (names.includes("tensor")) {
     parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, {}, { sequenceParallel }));
   }
-  if (checkpointing) applyActivationCheckpointing(model.layers);
+  const pipeline = names.includes("pipeline")
+    ? parallelizePipeline(model, run.mesh.get("pipeline"), stages)
+    : undefined;
+  const { layers } = pipeline ?? model;
+  if (checkpointing) applyActivationCheckpointing(layers);
   const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
   const expertMesh = names.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
   for (const experts of hasExperts ? expertsOf(model).values() : []) fullyShard(experts, { mesh: expertMesh });
   if (mode === "ddp") replicate(model, { mesh });
-  else for (const module of [...model.layers, model]) fullyShard(module, { mesh });
+  else for (const module of [...layers, model]) fullyShard(module, { mesh });
   await model.load();
   if (adapter !== undefined) fillSecondFactors(adapter);
   return { run, model, adapter };
@@ -150,13 +177,14 @@ function trained(model: CausalLm): readonly Parameter[] {
 /** Takes one step of plain gradients, then trains with clipping, and generates. */
 export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise<FamilyReport> {
   const { run, model, adapter } = await laidOut(rank, orders);
+  const batchAt = (step: number): Batch => batchFor(run, model, step, orders);
   const before = valuesOf(model, rank);
   // So long a step that the weights before it are lost in rounding beside it.
   const learningRate = 2 ** 20;
   const sgd = new SGD(trained(model), { learningRate });
   {
     using _frame = scope();
-    run.backward(model, batchOf(run, model, 100));
+    run.backward(model, batchAt(100));
     sgd.step();
     sgd.zeroGrad();
   }
@@ -173,10 +201,11 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
   // it would be divided by itself, and norms after a step would tell of nothing else.
   const optimizer = new AdamW(trained(model), { learningRate: 3e-3, weightDecay: 0.1, eps: 1e-4 });
   const [losses, norms, inUse]: [number[], number[], number[]] = [[], [], []];
+  if (orders.stages !== undefined) losses.push((await evaluate(run, model, [batchAt(50)])).loss);
   for (let step = 0; step < 3; step++) {
     using _frame = scope();
     optimizer.zeroGrad();
-    losses.push(run.backward(model, batchOf(run, model, step)).item());
+    losses.push(run.backward(model, batchAt(step)).item());
     norms.push(clipGradNorm(model.parameters(), 0.1).item());
     optimizer.step();
     inUse.push(rank.device.allocator.stats.inUse);

@@ -90,35 +90,64 @@ const AXES = [
   { axis: "expert", flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
 ] as const;
 
+/** What is done to rank 3, which has the second stage beside rank 1, and what rank 1 says of messages that do not come. */
+const STAGE_FAULTS: readonly OrderedFault[] = ([
+  [
+    "killed",
+    "kill-in",
+    /Rank 1 waits in .*of stage \d.*\(group 'pipeline' of ranks 1, 3, .*: rank 3 died and was last seen/,
+  ],
+  [
+    "diverging",
+    "other-in",
+    /Rank 1 has waited 0\.\d s in .*of stage \d.*\(group 'pipeline' of ranks 1, 3, .*for rank 3 .*barrier 'a call of my own'/,
+  ],
+  [
+    "stalled",
+    "hang-in",
+    /Rank 1 has waited 0\.\d s in .*of stage \d.*\(group 'pipeline' of ranks 1, 3, .*for rank 3 .* is alive/,
+  ],
+] as const).map(([name, what, says]) => ({
+  name: `rank of axis pipeline ${name}`,
+  fault: `3:3:${what}=activations of stage`,
+  ranks: 4,
+  flags: ["--pp-size", "2", "--micro-batches", "2", "--report-seconds", "0.5", "--timeout-seconds", "1"],
+  ...name === "killed" ? {} : { allowed: 4 },
+  says,
+}));
+
 /** What is done to rank 3 of four in a call of an axis, and what the other rank of the axis says within a second of it. */
-export const AXIS_FAULTS: readonly OrderedFault[] = AXES.flatMap(({ axis, flags, call, before }) => {
-  const where = `'${call}[^(]*(\\([^(]*\\) )?\\(group '${axis}' of ranks 2, 3, `;
-  return [
-    {
-      name: `rank of axis ${axis} killed`,
-      fault: `3:3:kill-in=${call}`,
-      says: new RegExp(`Rank 2 waits in .*${where}.*: rank 3 died and was last seen`),
-    },
-    {
-      name: `rank of axis ${axis} diverging`,
-      fault: `3:3:other-in=${before}`,
-      says: new RegExp(
-        `CollectiveError: .*\\(group '${axis}' of ranks 2, 3, call \\d+\\): ranks make different calls: ` +
-          `rank 2 calls \\S+ '${call}.*; rank 3 calls barrier 'a call of my own'`,
-      ),
-    },
-    {
-      name: `rank of axis ${axis} stalled`,
-      fault: `3:3:hang-in=${call}`,
-      allowed: 4, // until the timeout, and until the launcher kills the rank
-      says: new RegExp(`Rank 2 has waited 0\\.\\d s in .*${where}.*for rank 3 .* is alive`),
-    },
-  ].map((fault) => ({
-    ...fault,
-    ranks: 4,
-    flags: [...flags, "--report-seconds", "0.5", "--timeout-seconds", "1"],
-  }));
-});
+export const AXIS_FAULTS: readonly OrderedFault[] = [
+  ...AXES.flatMap(({ axis, flags, call, before }) => {
+    const where = `'${call}[^(]*(\\([^(]*\\) )?\\(group '${axis}' of ranks 2, 3, `;
+    return [
+      {
+        name: `rank of axis ${axis} killed`,
+        fault: `3:3:kill-in=${call}`,
+        says: new RegExp(`Rank 2 waits in .*${where}.*: rank 3 died and was last seen`),
+      },
+      {
+        name: `rank of axis ${axis} diverging`,
+        fault: `3:3:other-in=${before}`,
+        says: new RegExp(
+          `CollectiveError: .*\\(group '${axis}' of ranks 2, 3, call \\d+\\): ranks make different calls: ` +
+            `rank 2 calls \\S+ '${call}.*; rank 3 calls barrier 'a call of my own'`,
+        ),
+      },
+      {
+        name: `rank of axis ${axis} stalled`,
+        fault: `3:3:hang-in=${call}`,
+        allowed: 4, // until the timeout, and until the launcher kills the rank
+        says: new RegExp(`Rank 2 has waited 0\\.\\d s in .*${where}.*for rank 3 .* is alive`),
+      },
+    ].map((fault) => ({
+      ...fault,
+      ranks: 4,
+      flags: [...flags, "--report-seconds", "0.5", "--timeout-seconds", "1"],
+    }));
+  }),
+  ...STAGE_FAULTS,
+];
 
 /** Damage to the second of two checkpoints. */
 const DAMAGES: readonly (readonly [name: string, damage: (path: string, shard: string) => void, says: RegExp])[] = [

@@ -1,5 +1,5 @@
 /**
- * Checkpoints from each of ten meshes to each other one: what is loaded has the bits that were saved, and the training goes on as the
+ * Checkpoints from each of twelve meshes to each other one: what is loaded has the bits that were saved, and the training goes on as the
  * uninterrupted one, to the bit on the same mesh and within 1e-5 on others.
  *
  * @module
@@ -36,6 +36,8 @@ export const MESHES: ReadonlyMap<string, Mesh> = new Map<string, Mesh>([
   ["fsdp 2 × tp 2", { axes: { shard: 2, tensor: 2 } }],
   ["fsdp 2 × cp 2", { axes: { shard: 2, context: 2 } }],
   ["cp 2 × tp 2", { axes: { shard: 1, context: 2, tensor: 2 } }],
+  ["pp 2", { axes: { pipeline: 2, shard: 1 }, stages: {} }],
+  ["fsdp 2 × pp 2", { axes: { pipeline: 2, shard: 2 }, stages: {} }],
 ]);
 
 /** Largest distance on another mesh, which adds in another order. */

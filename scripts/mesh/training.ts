@@ -12,7 +12,7 @@ import {
   type StateTensor,
 } from "../../doors/checkpoint.ts";
 import { AdamW, clipGradNorm, scope } from "../../mod.ts";
-import { type AxesRank, batchOf, type FamilyOrders, laidOut } from "../axes/training.ts";
+import { type AxesRank, batchFor, type FamilyOrders, laidOut } from "../axes/training.ts";
 
 /** A mesh, and the steps that are taken on it. */
 export interface MeshOrders extends FamilyOrders {
@@ -53,7 +53,7 @@ export async function trainOnMesh(rank: AxesRank, orders: MeshOrders): Promise<M
   const take = (step: number): readonly [loss: number, norm: number] => {
     using _frame = scope();
     optimizer.zeroGrad();
-    const loss = run.backward(model, batchOf(run, model, step)).item();
+    const loss = run.backward(model, batchFor(run, model, step, orders)).item();
     const norm = clipGradNorm(model.parameters(), 0.1).item();
     optimizer.step();
     return [loss, norm];

@@ -49,7 +49,7 @@ export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
     "`precision: bfloat16`, with reductions in float32",
     (on, to) => to.set("precision", on ? "bfloat16" : "float32"),
   ),
-  axis("pp_size", "ppSize", "1: pipeline parallelism is not there yet"),
+  axis("pp_size", "ppSize", "`ppSize`: ranks that have consecutive blocks of the model"),
   axis("ep_size", "epSize", "`epSize`: of the ranks that share a copy, those that divide its experts"),
   foreignKey(
     "ep_plan",

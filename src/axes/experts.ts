@@ -15,6 +15,7 @@ import { cutParameters } from "../parallel/cut.ts";
 import { requireOneAxis } from "../parallel/ranks.ts";
 import type { CutRule } from "../tensor/cut.ts";
 import { tensor } from "../tensor/create.ts";
+import { isKeptHere } from "../tensor/owners.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { takeAll } from "../unwind.ts";
@@ -53,9 +54,9 @@ function expertLayers(module: Module): ReadonlyMap<string, Experts> {
   return new Map([...module.namedModules()].flatMap(([name, one]) => one instanceof Experts ? [[name, one]] : []));
 }
 
-/** The layers of experts in a model, by name: one for each mixture. */
+/** The layers of experts in a model, by name: one for each mixture. Of a model in stages, those that this rank has. */
 export function expertsOf(module: Module): ReadonlyMap<string, Module> {
-  return expertLayers(module);
+  return new Map([...expertLayers(module)].filter(([, { gateUpProj }]) => isKeptHere(gateUpProj.owners)));
 }
 
 function requireDivisible(experts: ReadonlyMap<string, Experts>, what: string, size: number): void {

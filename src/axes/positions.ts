@@ -69,11 +69,16 @@ export function takePositions(microBatch: MicroBatch, part: PositionPart): Micro
 }
 
 /**
- * Refuses other rows on other ranks of a context axis. Every rank of the axis must call it.
+ * Refuses other rows on other ranks of an axis whose ranks read the same rows. Every rank of the axis must call it.
  *
+ * @param axis its kind, for messages
  * @throws {ArgumentError} naming the ranks, on every rank
  */
-export function requireSameRows(microBatches: readonly MicroBatch[], group: ProcessGroup): void {
+export function requireSameRows(
+  microBatches: readonly MicroBatch[],
+  group: ProcessGroup,
+  axis: "context" | "pipeline" = "context",
+): void {
   const pieces = microBatches.flatMap(
     ({ batch, seq, inputIds, labels, documentStarts = new Int32Array(), lengths = new Int32Array() }) => [
       `${batch} ${seq} ${documentStarts.length} ${lengths.length};`,
@@ -82,12 +87,14 @@ export function requireSameRows(microBatches: readonly MicroBatch[], group: Proc
       ),
     ],
   );
-  const digests = group.exchangeText(sha256(pieces), "rows of a context axis");
+  const digests = group.exchangeText(sha256(pieces), `rows of a ${axis} axis`);
   const other = digests.findIndex((digest) => digest !== digests[0]);
   if (other < 0) return;
   const [first, second] = [0, other].map((rank) => group.worldRanks[rank]);
   throw new ArgumentError(
-    `Cannot share positions: ranks ${first} and ${second} of one context axis read other rows. Ranks of a context axis must read ` +
-      "the same micro-batches: divide samples by run.samples, and not by ranks",
+    `Cannot ${
+      axis === "context" ? "share positions" : "run stages"
+    }: ranks ${first} and ${second} of one ${axis} axis read other ` +
+      `rows. Ranks of a ${axis} axis must read the same micro-batches: divide samples by run.samples, and not by ranks`,
   );
 }

@@ -6,6 +6,8 @@
  */
 import process from "node:process";
 import * as z from "zod";
+import { at } from "../at.ts";
+import { slotsOf } from "../axes/pipeline_schedule.ts";
 import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
@@ -32,7 +34,7 @@ import { preferenceSection } from "../train/preference_config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { foreignPresets } from "../train/presets.ts";
 import { estimateStep, type StepEstimate } from "../train/estimate.ts";
-import { predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
+import { predictStages, predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
 import { countOf, formatBytes } from "../words.ts";
 import { path } from "../train/config_values.ts";
 
@@ -50,7 +52,9 @@ const estimateSection = section(
   z.strictObject({
     model: path.describe("Hugging Face folder, name in its cache, or a config.json; weights are not read"),
     nproc: size.describe("Ranks"),
-    rank: z.int().nonnegative().default(0).describe("Rank that is estimated"),
+    rank: z.int().nonnegative().optional().describe(
+      "Rank that is estimated (default: 0; with ppSize a rank of the stage that needs most memory)",
+    ),
     batch: size.default(1).describe("Samples of a micro-batch on each rank").meta({ otherNames: ["batch-size"] }),
     seq: size.default(usual.sequenceLength).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "sequence-length"],
@@ -110,22 +114,47 @@ export async function estimate(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const config = await resolveConfig(SECTIONS, { argv, presets: foreignPresets({}, []) });
-  const { model, nproc: worldSize, rank, batch, seq: sequenceLength, microBatches, cpuMath, registersMemory } = config;
-  if (rank >= worldSize) {
-    throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);
+  const { model, nproc: worldSize, rank: asked, batch, seq: sequenceLength, microBatches, cpuMath, registersMemory } =
+    config;
+  if (asked !== undefined && asked >= worldSize) {
+    throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(asked) }]);
   }
   const speeds = speedsOf(config);
   const globalBatch = batch * microBatches * dataRanks(config, worldSize);
   const run = { ...usual, ...config, sequenceLength, globalBatch };
   const localWorldSize = config.ranksPerHost ?? processEnvironment().integer("LOCAL_WORLD_SIZE");
   const place = isOnCard(config) ? { device: "cuda", registersMemory } as const : { cpuMath };
-  const step = await estimateStep(run, model, { worldSize, rank, localWorldSize, ...place });
-  const time = speeds === undefined ? undefined : predictTime(step, speeds);
+  const perStage = worldSize / config.ppSize;
+  const stepOf = (rank: number): Promise<StepEstimate> =>
+    estimateStep(run, model, { worldSize, rank, localWorldSize, ...place });
+  // Of each stage the first rank, or the one that was asked for: ranks of one stage need the same.
+  const ranks = Array.from({ length: config.ppSize }, (_, stage) => {
+    return asked !== undefined && Math.floor(asked / perStage) === stage ? asked : stage * perStage;
+  });
+  const stages: StepEstimate[] = [];
+  for (const rank of ranks) stages.push(await stepOf(rank));
+  const most = Math.max(...stages.map(({ peakBytes }) => peakBytes));
+  const told = asked === undefined ? stages.findIndex(({ peakBytes }) => peakBytes === most) : ranks.indexOf(asked);
+  const [rank, step] = [at(ranks, told, "rank of stage"), at(stages, told, "stage")];
+  const time = speeds === undefined ? undefined : timeOf(step, stages, speeds, run);
   const text = config.json
-    ? [JSON.stringify(jsonOf(step, time, run))]
-    : [...textOf(step, run), ...timeLines(time, run)];
+    ? [JSON.stringify({ ...config.ppSize === 1 ? {} : { rank }, ...jsonOf(step, time, run) })]
+    : [...textOf(step, { ...run, rank }), ...timeLines(time, run)];
   process.stdout.write(`${text.join("\n")}\n`);
   return 0;
+}
+
+/** The time of a step: of a model in stages with the time for which ranks wait for each other. */
+function timeOf(step: StepEstimate, stages: readonly StepEstimate[], speeds: Speeds, config: StepConfig): StepTime {
+  const own = predictTime(step, speeds);
+  if (stages.length === 1) return own;
+  const { ppSchedule: schedule, ppStagesPerRank = schedule === "interleaved" ? 2 : 1, microBatches } = config;
+  const sizes = { ranks: stages.length, stagesPerRank: ppStagesPerRank, microBatches };
+  const slots = slotsOf(schedule, sizes).length;
+  return predictStages(stages.map((stage) => predictTime(stage, speeds)), own, {
+    slots,
+    busy: 2 * microBatches * ppStagesPerRank,
+  });
 }
 
 /**
@@ -202,7 +231,7 @@ function jsonTerms(terms: MemoryTerms): object {
 /** Lines for people. */
 function textOf(
   { numParameters, ...step }: StepEstimate,
-  config: StepConfig & EstimateConfig,
+  config: StepConfig & EstimateConfig & { readonly rank: number },
 ): string[] {
   const { strategy, nproc, rank, precision, batch, seq, microBatches } = config;
   const row = (name: string, text: string, count: string = ""): string =>

@@ -60,7 +60,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
     this.#precision = resolvePrecision(precision);
     this.#gradientDivideFactor = group.size;
     const bucketOf = (storage: ReplicatedStorage): GradientBucket => this.#bucketOf(storage);
-    const parameters = [...module.parameters()];
+    const parameters = keptParameters(module);
     const [first] = parameters;
     if (first === undefined) throw new InternalError("a replicated module without parameters");
     this.#storages = new Map(
@@ -169,6 +169,11 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   }
 }
 
+/** The parameters of a module but those that other stages of a pipeline keep. */
+function keptParameters(module: Module): readonly Parameter[] {
+  return [...module.parameters()].filter(({ storage }) => storage.kind !== "absent");
+}
+
 /**
  * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet. After a backward, every
  * parameter that requires a gradient and that any rank used has one.
@@ -181,7 +186,7 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
   requireKnownKeys("replicate", options, { mesh: true, bucketBytes: true, precision: true });
   const group = ranksOf(options.mesh, "replicate");
   module.ensureNames();
-  const parameters = [...module.parameters()];
+  const parameters = keptParameters(module);
   if (!parameters.some(({ requiresGrad }) => requiresGrad)) {
     throw new ArgumentError(`Cannot replicate ${module.constructor.name}: no parameter requires a gradient`);
   }

@@ -61,7 +61,7 @@ function* tiesOf(
     if (child instanceof BufferTensor) continue;
     if (child instanceof Parameter) {
       const holder = child.storage instanceof ShardedStorage ? child.storage.unit : undefined;
-      if (holder === user || ignored.has(child)) continue;
+      if (holder === user || ignored.has(child) || child.storage.kind === "absent") continue;
       if (holder === undefined) {
         throw new ArgumentError(
           `Cannot shard '${path}': unit '${user?.name}' around it ignores it; give it in ignoredParameters here as well`,
@@ -135,8 +135,12 @@ export function fullyShard(module: Module | readonly Module[], options: FullySha
       refuse("it has no forward; shard the modules in it, or the module that holds it", name);
     }
   }
-  const all = [...new Set(modules.flatMap((member) => [...member.parameters()]))];
-  if (all.length === 0) refuse("it has no parameters");
+  const known = [...new Set(modules.flatMap((member) => [...member.parameters()]))];
+  const all = known.filter(({ storage }) => storage.kind !== "absent");
+  if (known.length === 0) refuse("it has no parameters");
+  if (all.length === 0) {
+    refuse("other stages of the pipeline keep all of its parameters; shard the pipeline's own layers");
+  }
   const isFree = (parameter: Parameter): boolean =>
     !(parameter.storage instanceof ShardedStorage) && !ignored.has(parameter);
   const parameters = all.filter(isFree);

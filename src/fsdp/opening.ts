@@ -57,7 +57,10 @@ export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], m
 function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonly PlannedSegment[] {
   const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
   const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
-  const requiresGrad = flat.filter((parameter) => parameter.requiresGrad);
+  const trained = flat.filter((parameter) => parameter.requiresGrad);
+  // The gradients of parameters that several stages of a pipeline keep are added between these: they lie alike on each, by themselves.
+  const requiresGrad = trained.filter((parameter) => !isShared(parameter));
+  const shared = trained.filter(isShared);
   // Frozen parameters of the same dtype lie together.
   const frozen = Map.groupBy(
     flat.filter((parameter) => !parameter.requiresGrad),
@@ -66,13 +69,22 @@ function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonl
   const dtypes = [...frozen.keys()].sort((a, b) => b.byteLength - a.byteLength || a.code - b.code);
   const lists = [
     { list: requiresGrad, dtype: float32 },
-    ...dtypes.map((dtype) => ({ list: frozen.get(dtype) ?? [], dtype })),
+    { list: shared, dtype: float32, suffix: " (shared)" },
+    ...dtypes.map((dtype) => ({ list: frozen.get(dtype) ?? [], dtype, suffix: suffixOf(dtype) })),
   ].filter(({ list }) => list.length > 0);
-  const suffixOf = (dtype: DType): string => dtype === float32 ? " (frozen)" : ` (frozen, ${dtype.name})`;
   return [
-    ...lists.map(({ list, dtype }, i) => ({ list, options: { suffix: i === 0 ? "" : suffixOf(dtype), dtype } })),
+    ...lists.map(({ list, dtype, suffix = "" }, i) => ({ list, options: { suffix: i === 0 ? "" : suffix, dtype } })),
     ...cuts.flatMap(({ parameter, ...options }) => options.plan === undefined ? [] : { list: [parameter], options }),
   ];
+}
+
+function suffixOf(dtype: DType): string {
+  return dtype === float32 ? " (frozen)" : ` (frozen, ${dtype.name})`;
+}
+
+/** True if several stages of a pipeline keep the parameter. */
+function isShared({ owners }: Parameter): boolean {
+  return owners !== undefined && owners.places.length > 1;
 }
 
 /** The plan and extension of a parameter that is cut along a dim; nothing for a parameter that lies flat among others. */

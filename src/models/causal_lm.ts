@@ -4,6 +4,7 @@
  * @module
  */
 import type { ParallelizePlan } from "../axes/parallelize.ts";
+import type { Pipeline } from "../axes/pipeline.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Companions } from "../checkpoint/format/companions.ts";
 import type { LoadHfOptions } from "../checkpoint/hugging_face/load.ts";
@@ -17,6 +18,7 @@ import type { LayerContext } from "../nn/attention.ts";
 import { GenerationCache } from "../nn/cache.ts";
 import type { HeadOutput } from "../nn/head.ts";
 import { Module } from "../nn/module.ts";
+import type { ModelSection } from "../nn/section.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { valueText } from "../words.ts";
 
@@ -32,6 +34,8 @@ export interface CausalLmInputs extends Omit<LayerContext, "seqLength"> {
   readonly perToken?: boolean | undefined;
   /** Tokens of each row that are no padding, int32 [batch], which noise on embeddings depends on. @default all */
   readonly tokenCounts?: Tensor | undefined;
+  /** The blocks that are computed. @default all, with what is before and behind them */
+  readonly section?: ModelSection | undefined;
 }
 
 /** Source and destination of a model's weights. */
@@ -72,6 +76,8 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   configChanges: Readonly<Record<string, unknown>> | undefined;
   /** The ranks that share the positions of each row. Set by `parallelizeContext`. @default each rank computes all positions */
   positions: ProcessGroup | undefined;
+  /** The stages that ranks have of the model. Set by `parallelizePipeline`. @default each rank has all of it */
+  pipeline: Pipeline | undefined;
   #eosIds: readonly number[] | undefined;
 
   /** Takes the facts that are known before the parameters exist. */

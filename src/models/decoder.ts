@@ -30,6 +30,7 @@ import { PositionNumbers } from "../nn/positions.ts";
 import type { Block } from "../nn/pre_norm_block.ts";
 import { type FieldNames, RenamedModule } from "../nn/renamed.ts";
 import { loadBalancingLoss, Router } from "../nn/router.ts";
+import type { Carried } from "../nn/section.ts";
 import { sameShape } from "../shape.ts";
 import { scalar } from "../tensor/host.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -50,14 +51,6 @@ export interface HfClasses {
   readonly body?: string;
   /** Class of mixtures of experts. @default the prefix with `SparseMoeBlock` */
   readonly mixture?: string;
-}
-
-/** Output of the blocks, after the final norm. */
-interface BodyOutput {
-  /** [batch, seq, hidden] */
-  readonly hidden: Tensor;
-  /** Of the blocks that give them, [batch * seq, experts] each. */
-  readonly routerLogits: readonly Tensor[];
 }
 
 /** Factor on the token embedding. */
@@ -113,11 +106,12 @@ const INPUTS: KnownKeys<CausalLmInputs> = {
     selectedKeys: true,
     perToken: true,
     tokenCounts: true,
+    section: true,
   },
 };
 
 /** Embedding, blocks, final norm: `model.` in most checkpoints. */
-class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
+class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Carried> {
   readonly embedTokens: Embedding;
   readonly embedPositions: Embedding | undefined;
   readonly embedNorm: Layer | undefined;
@@ -145,7 +139,8 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     this.#positions = new PositionNumbers(device, maxPositions);
   }
 
-  forward(inputs: CausalLmInputs): BodyOutput {
+  /** What the blocks give, after the final norm where the last of them is among these. */
+  forward(inputs: CausalLmInputs): Carried {
     const { inputIds, attentionMask, documentStarts, rowLength, pastKeyValues, random } = inputs;
     const [batch, seq] = inputIds.shape;
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
@@ -171,15 +166,11 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
       (documentStarts === undefined ? undefined : this.#positionsWithin(documentStarts, seq));
     const places = { positionIds, documentStarts, rowLength, seqLength: seq };
     let context: LayerContext = { attentionMask, ...places, pastKeyValues, random };
-    let hidden = this.#embed(inputs);
-    if (this.embedPositions !== undefined) {
-      const positions = positionIds ?? this.#positions.of(past, seq);
-      hidden = hidden.add(this.embedPositions.call(positions));
-    }
-    if (this.embedNorm !== undefined) hidden = this.embedNorm.call(hidden);
-    hidden = dropOut(this.embedDropout, hidden, context);
-    const routerLogits: Tensor[] = [];
-    for (const layer of this.layers) {
+    const { begin = 0, end = this.layers.length, carried } = inputs.section ?? {};
+    let hidden = carried?.hidden ?? this.#enter(inputs, context, past);
+    const routerLogits = [...carried?.routerLogits ?? []];
+    if (carried?.selectedKeys !== undefined) context = { ...context, selectedKeys: carried.selectedKeys };
+    for (const layer of this.layers.slice(begin, end)) {
       const output = layer.call(hidden, context);
       if (output instanceof Tensor) {
         hidden = output;
@@ -189,8 +180,21 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
       if (output.routerLogits !== undefined) routerLogits.push(output.routerLogits);
       if (output.selectedKeys !== undefined) context = { ...context, selectedKeys: output.selectedKeys };
     }
-    pastKeyValues?.advance(seq);
+    // Sections of one forward share the place in the cache; what sends rows through all of them moves it.
+    if (inputs.section === undefined) pastKeyValues?.advance(seq);
+    if (end < this.layers.length) return { hidden, routerLogits, selectedKeys: context.selectedKeys };
     return { hidden: this.norm.call(hidden), routerLogits };
+  }
+
+  /** What is before the blocks: the input of the first one, [batch, seq, hidden]. */
+  #enter(inputs: CausalLmInputs, context: LayerContext, past: number): Tensor {
+    let hidden = this.#embed(inputs);
+    if (this.embedPositions !== undefined) {
+      const positions = context.positionIds ?? this.#positions.of(past, at(inputs.inputIds.shape, 1, "size of dim"));
+      hidden = hidden.add(this.embedPositions.call(positions));
+    }
+    if (this.embedNorm !== undefined) hidden = this.embedNorm.call(hidden);
+    return dropOut(this.embedDropout, hidden, context);
   }
 
   /** The name of the blocks below the body. */
@@ -319,7 +323,9 @@ export abstract class DecoderForCausalLm extends CausalLm {
 
   forward(inputs: CausalLmInputs): HeadOutput {
     requireKnownKeys("call a model", inputs, INPUTS);
-    const { hidden, routerLogits } = this.model.call(inputs);
+    const carried = this.model.call(inputs);
+    if (inputs.section !== undefined && inputs.section.end < this.layers.length) return { carried };
+    const { hidden, routerLogits } = carried;
     const transformed = this.headTransform === undefined ? hidden : this.headTransform.call(hidden, inputs);
     const output = this.lmHead.call(transformed, inputs.labels, inputs.logitsToKeep, inputs.perToken);
     if (this.#balance === undefined || routerLogits.length === 0 || output.perToken !== undefined) return output;

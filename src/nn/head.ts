@@ -13,6 +13,7 @@ import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { linearCrossEntropy, type TokenScores, tokenScores } from "./functional.ts";
 import { Module } from "./module.ts";
+import type { Carried } from "./section.ts";
 
 /** Output of a head. */
 export interface HeadOutput {
@@ -30,6 +31,8 @@ export interface HeadOutput {
   readonly auxLoss?: Tensor;
   /** The loss and the likeliest id of each token, in place of the loss, where they are asked for. */
   readonly perToken?: TokenScores;
+  /** What the blocks of a section hand on, in place of all else, where it is not the last one. */
+  readonly carried?: Carried;
 }
 
 /** Options of a head. */

@@ -52,6 +52,11 @@ export class MixtureOfExperts extends RenamedModule<[x: Tensor, context?: Random
     this.#jitters = (options.jitters ?? []).filter((noise) => noise > 0);
   }
 
+  /** True if the mixture returns the router's logits. */
+  get givesRouterLogits(): boolean {
+    return this.#outputRouterLogits;
+  }
+
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context?: RandomContext): FeedForwardOutput {
     const jittered = this.#jittered(x, context);

@@ -66,7 +66,8 @@ export class Router extends Module<[x: Tensor, noise?: Tensor], Routing & { read
   /** [numExperts], if there is one. */
   readonly eScoreCorrectionBias: BufferTensor | undefined;
   readonly #attrs: RouteAttrs;
-  readonly #float32Logits: boolean;
+  /** True if logits are computed in float32 in all precisions. */
+  readonly float32Logits: boolean;
 
   /** Makes the parameters, without memory. */
   constructor(device: Device, options: RouterOptions) {
@@ -77,7 +78,7 @@ export class Router extends Module<[x: Tensor, noise?: Tensor], Routing & { read
     this.bias = options.bias ?? false ? new Parameter(device, [numExperts]) : undefined;
     this.eScoreCorrectionBias = options.correctionBias ?? false ? new BufferTensor(device, [numExperts]) : undefined;
     this.#attrs = { topK, scoring, normalize, scale, jitter, ...groups };
-    this.#float32Logits = options.float32Logits ?? false;
+    this.float32Logits = options.float32Logits ?? false;
   }
 
   /** Numbers in (0, 1) by which `sparseMixer` draws experts for hidden states [batch, seq, hiddenSize]; others draw none. */
@@ -97,7 +98,7 @@ export class Router extends Module<[x: Tensor, noise?: Tensor], Routing & { read
    * @param noise from {@link drawNoise}: experts are drawn by it, and not just the best ones taken
    */
   forward(x: Tensor, noise?: Tensor): Routing & { readonly logits: Tensor } {
-    const wide = (tensor: Tensor): Tensor => this.#float32Logits ? tensor.to(float32) : tensor;
+    const wide = (tensor: Tensor): Tensor => this.float32Logits ? tensor.to(float32) : tensor;
     const inputs = [x, this.weight, this.bias].filter((tensor) => tensor !== undefined).map(wide);
     const logits = applyOne(linearOp, inputs, "outIn");
     const given = [logits, noise ?? this.eScoreCorrectionBias].filter((tensor) => tensor !== undefined);

@@ -18,6 +18,7 @@ import { float32, int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { isDense } from "../shape.ts";
 import type { NormReducer } from "../tensor/norm_reducer.ts";
+import { isCountedHere } from "../tensor/owners.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -52,10 +53,13 @@ export function sumOfPowers(
   const reducers = new Set(parameters.map(({ storage }) => storage.normReducer));
   const groups = Array.from(reducers, (reducer) => ({
     reducer,
-    grads: counted.filter(({ storage }) => storage.normReducer === reducer).flatMap(gradOf),
+    grads: counted.filter(({ storage, owners }) => storage.normReducer === reducer && isCountedHere(owners))
+      .flatMap(gradOf),
   }));
-  if (type === Infinity) addLargest(device, groups, accumulator);
-  else addPowers(device, groups, type, accumulator);
+  // Stages of a pipeline keep different parameters: each has summed its own over its other axes, and all sums are added last.
+  const stages = parameters.find(({ owners }) => owners !== undefined)?.owners?.axis.normReducer;
+  if (type === Infinity) addLargest(device, groups, accumulator, stages);
+  else addPowers(device, groups, type, accumulator, stages);
 }
 
 /** Gradients that one reducer combines over its ranks; without a reducer, gradients that every rank has in full. */
@@ -95,7 +99,13 @@ function sumAccumulators({ kernels }: Device, dst: DevicePtr, sources: readonly 
   kernels.sumRanks({ ...how, dst, sources });
 }
 
-function addPowers(device: Device, groups: readonly Group[], power: number, total: DevicePtr): void {
+function addPowers(
+  device: Device,
+  groups: readonly Group[],
+  power: number,
+  total: DevicePtr,
+  stages: NormReducer | undefined,
+): void {
   const accumulators = Buffer.allocate(device, groups.length * ACCUMULATOR_BYTES, "gradient norm");
   try {
     const sources = groups.map(({ reducer, grads }, i) => {
@@ -108,6 +118,7 @@ function addPowers(device: Device, groups: readonly Group[], power: number, tota
       return accumulator;
     });
     sumAccumulators(device, total, sources);
+    stages?.allReduce(total, ACCUMULATOR_WORDS, int64, "sum");
   } finally {
     accumulators.release();
   }
@@ -125,7 +136,12 @@ function writeLargest({ device, dtype, numel: n, ptr: src }: Tensor, to: Pick<Bu
   }
 }
 
-function addLargest(device: Device, groups: readonly Group[], accumulator: DevicePtr): void {
+function addLargest(
+  device: Device,
+  groups: readonly Group[],
+  accumulator: DevicePtr,
+  stages: NormReducer | undefined,
+): void {
   const { kernels } = device;
   const count = groups.reduce((sum, { grads }) => sum + grads.length, 0);
   const room = Buffer.allocate(device, (count + groups.length * LARGEST_FLOATS) * float32.byteLength, "gradient norm");
@@ -141,6 +157,7 @@ function addLargest(device: Device, groups: readonly Group[], accumulator: Devic
       const strides = { shape: [LARGEST_FLOATS], aStrides: [1], bStrides: [1] };
       kernels.binary({ dtype: float32, op: "maximum", ...strides, dst: at(0), a: at(0), b: largest });
     }
+    stages?.allReduce(at(0), LARGEST_FLOATS, float32, "max");
     kernels.accumulateLargest({ accumulator, src: at(0) });
   } finally {
     room.release();

@@ -17,7 +17,9 @@ import type { Parameter } from "../tensor/parameter.ts";
 export function requireReducers(parameters: readonly Parameter[], what: string, worldSize: number = 1): void {
   const reduced = parameters.find(({ storage }) => storage.reducer !== undefined);
   if (reduced === undefined && worldSize === 1) return;
-  const alone = parameters.filter(({ requiresGrad, storage }) => requiresGrad && storage.reducer === undefined);
+  const alone = parameters.filter(({ requiresGrad, storage: { reducer, kind } }) => {
+    return requiresGrad && reducer === undefined && kind !== "absent";
+  });
   if (alone.length === 0) return;
   const names = alone.slice(0, 10).map(({ fqn }) => `'${fqn}'`).join(", ");
   const more = alone.length > 10 ? ` and ${alone.length - 10} more` : "";

@@ -15,6 +15,7 @@ import { type DType, float32, int32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { requireHeld } from "../held.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { isKeptHere } from "../tensor/owners.ts";
 import type { FlatShard } from "../tensor/parameter_storage.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { OptimizerSettings, ParamGroup } from "./groups.ts";
@@ -161,15 +162,15 @@ export class OptimizerStates<S extends OptimizerSettings> {
   /** Every state of every parameter that requires a gradient. Allocates missing states first, as zeros. */
   *views(): Generator<OptimizerStateView> {
     this.adopt();
-    for (const block of this.#blocks) {
-      block.isFresh = true;
-      for (const [index, { parameter }] of block.members.entries()) {
-        if (!parameter.requiresGrad) continue;
-        for (const [name, { memory, parts }] of block.states) {
-          const { shard, begin } = at(parts, index, "part of a state");
-          const ptr = (): DevicePtr => memory.placeOf(begin).ptr;
-          yield { parameter, name, dtype: memory.dtype, shard, device: memory.holder, ptr };
-        }
+    for (const block of this.#blocks) block.isFresh = true;
+    // In the order of the groups, which all ranks share: blocks differ between stages of a pipeline.
+    for (const parameter of this.#groups.flatMap(({ parameters }) => parameters)) {
+      const place = this.#places.get(parameter);
+      if (place === undefined || !parameter.requiresGrad) continue;
+      for (const [name, { memory, parts }] of place.block.states) {
+        const { shard, begin } = at(parts, place.index, "part of a state");
+        const ptr = (): DevicePtr => memory.placeOf(begin).ptr;
+        yield { parameter, name, dtype: memory.dtype, shard, device: memory.holder, ptr };
       }
     }
   }
@@ -223,7 +224,8 @@ export class OptimizerStates<S extends OptimizerSettings> {
     for (const spec of [...rule.states, ...first === undefined ? [] : this.#choice.statesBeside(first.group)]) {
       let end = 0;
       const parts = parameters.map((parameter) => {
-        const shard = spec.layout?.(parameter, parameters) ?? parameter.storage.shard;
+        const whole = spec.layout?.(parameter, parameters) ?? parameter.storage.shard;
+        const shard = isKeptHere(parameter.owners) ? whole : { ...whole, boxes: [], numel: 0 };
         const begin = end + (spec.before?.(parameter) ?? 0);
         end = begin + shard.numel;
         return { shard, begin };

@@ -67,7 +67,7 @@ export function cutParameters(axis: DeviceMesh, rules: ReadonlyMap<Parameter, Cu
 }
 
 /** A group as placements know it. */
-function placementAxis(group: ProcessGroup, name: string): PlacementAxis {
+export function placementAxis(group: ProcessGroup, name: string): PlacementAxis {
   const { rank, size, worldRanks } = group;
   return { name, rank, size, worldRanks, normReducer: normReducerOf(group) };
 }

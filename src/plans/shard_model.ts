@@ -85,7 +85,8 @@ export function shardModel(model: Module, options: ShardModelOptions): FullyShar
   const handles: FullyShardedModule[] = [];
   try {
     for (const unit of units) {
-      const modules = [...unit.modules.values()];
+      const modules = [...unit.modules.values()].filter(isHere);
+      if (modules.length === 0) continue;
       const handle = fullyShard(modules, unitOptions(unit, options));
       handles.push(handle);
       if (modules.every((module) => module instanceof Embedding)) {
@@ -109,6 +110,12 @@ export function shardModel(model: Module, options: ShardModelOptions): FullyShar
     unwind(handles.toReversed().map((handle) => () => undoSharding(handle)));
     throw error;
   }
+}
+
+/** False for a module of which other stages of a pipeline keep all parameters. */
+function isHere(module: Module): boolean {
+  const parameters = [...module.parameters()];
+  return parameters.length === 0 || parameters.some(({ storage }) => storage.kind !== "absent");
 }
 
 /** The options of `fullyShard` for a unit. */

@@ -13,6 +13,7 @@ import { bytesOf, type QuantizedDType } from "../quantized.ts";
 import { denseLayout, numelOf, type Shape } from "../shape.ts";
 import { globalLayout, largestPart, partShape, type Placement } from "./cut.ts";
 import type { HostArray } from "./host.ts";
+import { absentStorage, isKeptHere, type Owners } from "./owners.ts";
 import type { ComputeView, ParameterStorage } from "./parameter_storage.ts";
 import { plainStorage } from "./plain_storage.ts";
 import type { ShardLayout } from "./shard_layout.ts";
@@ -58,6 +59,7 @@ export class Parameter extends Tensor {
   /** Shape of the global tensor, as files and optimizer states have it; {@link shape} is the shape of this rank's part. */
   readonly globalShape: Shape;
   #placements: readonly Placement[] = [];
+  #owners: Owners | undefined;
   /** The parameter's own memory, which holds its master values until it is sharded. */
   #own: Buffer;
   #plain: ParameterStorage;
@@ -179,6 +181,29 @@ export class Parameter extends Tensor {
     this.rebind(own, denseLayout(shape), this.#ownDtype);
     this.#plain = plainStorage(this, own, this.#ownDtype);
     this.#storage = this.#plain;
+    this.requiresGrad = this.#requiresGrad;
+  }
+
+  /** The ranks of an axis that keep it, where others keep nothing of it. @default all ranks keep their part of it */
+  get owners(): Owners | undefined {
+    return this.#owners;
+  }
+
+  /**
+   * Leaves it to some ranks of an axis: the others keep nothing of it from then on. Used by pipelines, before it is sharded.
+   *
+   * @throws {ArgumentError} if it is not plain, has values, or is left to some ranks already
+   */
+  leaveTo(owners: Owners): void {
+    this.requirePlain("divide");
+    if (this.#owners !== undefined || this.#own.hasMemory) {
+      const why = this.#own.hasMemory ? "has values; divide the model before it is loaded" : "is divided already";
+      throw new ArgumentError(`Cannot divide '${this.fqn}' among stages: it ${why}`);
+    }
+    this.#owners = owners;
+    if (isKeptHere(owners)) return;
+    this.zeroGrad();
+    this.#storage = absentStorage(this.globalShape, owners.emptyShard);
     this.requiresGrad = this.#requiresGrad;
   }
 
@@ -317,7 +342,7 @@ export class Parameter extends Tensor {
    *
    * @throws {ArgumentError} naming it
    */
-  requirePlain(verb: "shard" | "replicate" | "cut" | "quantize" | "dequantize"): void {
+  requirePlain(verb: "shard" | "replicate" | "cut" | "quantize" | "dequantize" | "divide"): void {
     const { kind } = this.#storage;
     if (kind !== "plain") throw new ArgumentError(`Cannot ${verb} '${this.fqn}': it is ${kind} already`);
   }

@@ -74,8 +74,8 @@ export interface Sharers {
   layoutOf(rank: number): ShardLayout;
 }
 
-/** Kinds of parallelism of a parameter. */
-export type StorageKind = "plain" | "replicated" | "sharded";
+/** Kinds of parallelism of a parameter; of one that is absent this rank keeps nothing. */
+export type StorageKind = "plain" | "replicated" | "sharded" | "absent";
 
 /** Memory of this rank's elements of a parameter, and of their gradient. */
 export interface ParameterStorage {

@@ -24,6 +24,8 @@ const AXES: Readonly<Record<string, AxisData>> = {
   ep: "samples",
   context: "positions",
   cp: "positions",
+  pipeline: "the same",
+  pp: "the same",
   tensor: "the same",
   tp: "the same",
 };
@@ -105,6 +107,25 @@ export function requirePositionRanks(what: string, { positions }: Pick<CausalLm,
   throw new ArgumentError(
     `Cannot ${what}: ${expected} of the run are to share the positions of rows (axis 'context' or 'cp'), and the model's are shared ` +
       `by ${found}; call parallelizeContext(model, axis) with that axis of the run's mesh, and with no other`,
+  );
+}
+
+/**
+ * Refuses a model whose stages are not those of the run's axis of stages.
+ *
+ * @param what the action in the error's text
+ * @throws {ArgumentError} naming both lists of ranks
+ */
+export function requireStageRanks(what: string, { pipeline }: Pick<CausalLm, "pipeline">, mesh: DeviceMesh): void {
+  const axes = mesh.axes.filter((name) => name === "pipeline" || name === "pp");
+  const wanted = axes.length === 0 ? [] : mesh.slice(axes).group.worldRanks;
+  const [expected, found] = [wanted, pipeline?.group.worldRanks ?? []].map((ranks) =>
+    ranks.length > 1 ? `ranks ${ranks.join(", ")}` : "no ranks"
+  );
+  if (expected === found) return;
+  throw new ArgumentError(
+    `Cannot ${what}: ${expected} of the run are to have stages of the model (axis 'pipeline' or 'pp'), and ${found} have; call ` +
+      "parallelizePipeline(model, axis) with that axis of the run's mesh, and with no other",
   );
 }
 

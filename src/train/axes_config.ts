@@ -6,6 +6,8 @@
  */
 import * as z from "zod";
 import type { ParallelizePlan } from "../axes/parallelize.ts";
+import { PIPELINE_SCHEDULES, type PipelineSchedule } from "../axes/pipeline_schedule.ts";
+import { PIPELINE_SPLITS, type PipelineSplit } from "../axes/pipeline_split.ts";
 import { STYLE_NAMES, type StyleName } from "../axes/styles.ts";
 import type { MeshShape } from "../comm/mesh.ts";
 import { type Section, section } from "../config/section.ts";
@@ -27,6 +29,10 @@ export interface AxesConfig {
   readonly cpSize: number;
   readonly epSize: number;
   readonly ppSize: number;
+  readonly ppSchedule: PipelineSchedule;
+  readonly ppStagesPerRank?: number | undefined;
+  readonly ppSplit: Exclude<PipelineSplit, readonly number[]> | "flops";
+  readonly ppLayers: readonly number[];
   readonly checkReplicas: number;
 }
 
@@ -58,17 +64,26 @@ export const axesSection: Section<AxesConfig> = section(
     epSize: size.default(1).describe(
       "Of the ranks that share a copy, those that divide its experts; tokens go to the ranks of their experts: expert parallelism",
     ).meta({ otherNames: ["expert-parallel-size", "expert-parallel-degree", "ep"] }),
-    ppSize: size.default(1).describe("1: pipeline parallelism is not there yet").meta({
-      otherNames: ["pipeline-parallel-size"],
-    }),
+    ppSize: size.default(1).describe(
+      "Ranks that have consecutive blocks of the model, through which micro-batches go: pipeline parallelism",
+    ).meta({ otherNames: ["pipeline-parallel-size", "pipeline-parallel-degree", "pp"] }),
+    ppSchedule: z.enum(PIPELINE_SCHEDULES).default("1f1b").describe(
+      "With ppSize: order of forwards and backwards; interleaved: each rank has several stages, which are waited for less",
+    ).meta({ otherNames: ["pipeline-parallel-schedule"] }),
+    ppStagesPerRank: size.optional().describe(
+      "Stages of each rank by ppSchedule interleaved (default: 2; 1 by 1f1b)",
+    ),
+    ppSplit: z.enum([...PIPELINE_SPLITS, "flops"]).default("layers").describe(
+      "Division into stages: as many layers each, or about as many parameters or flops, embedding and head counted",
+    ),
+    ppLayers: z.array(size).default([]).describe(
+      "Blocks of each stage, in place of ppSplit: e.g. 7,9 (default: as ppSplit says)",
+    ),
     checkReplicas: count.default(0).describe(
       "Every n steps, compare the bits of weights and optimizer states that several ranks hold; 0 compares none",
     ).meta({ otherNames: ["check-weight-hash-across-dp-replicas-interval"] }),
   }),
 );
-
-/** Axes that are refused beyond 1 rank. */
-const LATER = [["ppSize", "pipeline"]] as const;
 
 /** Further settings that decide about the axes. */
 interface Beside {
@@ -77,19 +92,16 @@ interface Beside {
 }
 
 /**
- * The axes that a configuration lays over the ranks, `replicate`, `shard`, `expert`, `context` and `tensor`; undefined where it gives no
+ * The axes that a configuration lays over the ranks, `pipeline`, `replicate`, `shard`, `expert`, `context` and `tensor`; undefined where it gives no
  * sizes, so that `mesh` says how the model is sharded. `shard` times `expert` ranks share a copy (`fsdpSize`).
  *
  * @throws {ConfigError} for sizes whose product is not the number of ranks, and for those that nothing uses
  */
 export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShape | undefined {
-  const { tpSize, tpPlan, fsdpSize, dpReplicateSize: copies, cpSize, epSize, strategy, mesh } = config;
-  const problems: ConfigProblem[] = [];
-  for (const [path, what] of LATER) {
-    const given = config[path];
-    if (given > 1) problems.push({ path, expected: "1", got: `${given}: ${what} parallelism is not there yet` });
-  }
-  const given = { dpReplicateSize: copies, fsdpSize, ...cpSize > 1 ? { cpSize } : {}, tpSize };
+  const { tpSize, tpPlan, fsdpSize, dpReplicateSize: copies, cpSize, epSize, ppSize, strategy, mesh } = config;
+  const problems: ConfigProblem[] = [...stageProblems(config)];
+  const others = { ...ppSize > 1 ? { ppSize } : {}, ...cpSize > 1 ? { cpSize } : {} };
+  const given = { dpReplicateSize: copies, fsdpSize, ...others, tpSize };
   const sizes = Object.entries(given).filter(([, size]) => size !== undefined);
   const text = sizes.map(([name, given]) => `${name} ${given}`).join(" × ");
   if (tpPlan !== undefined && (tpSize === 1 || (tpSize === undefined && fsdpSize === undefined))) {
@@ -115,14 +127,49 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
     problems.push({ path: sizes.at(-1)?.[0] ?? "fsdpSize", expected, got: `${text} = ${product}` });
   }
   const tensor = hasOpenTensor ? rest : tpSize ?? 1;
-  const others = isOpen && !hasOpenTensor ? rest : 1;
+  const open = isOpen && !hasOpenTensor ? rest : 1;
   // Copies lie over one axis, whose name says that its ranks read other rows.
-  const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * others] : [copies ?? 1, (fsdpSize ?? 1) * others];
+  const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * open] : [copies ?? 1, (fsdpSize ?? 1) * open];
   if (epSize > 1 && Number.isInteger(rest)) problems.push(...expertProblems(config, shard, tensor));
   if (problems.length > 0) throw new ConfigError(problems);
   if (sizes.length === 0 && epSize === 1) return undefined;
   const inner = { ...epSize > 1 ? { expert: epSize } : {}, ...cpSize > 1 ? { context: cpSize } : {} };
-  return { ...replicate > 1 ? { replicate } : {}, shard: shard / epSize, ...inner, ...tensor > 1 ? { tensor } : {} };
+  const outer = { ...ppSize > 1 ? { pipeline: ppSize } : {}, ...replicate > 1 ? { replicate } : {} };
+  return { ...outer, shard: shard / epSize, ...inner, ...tensor > 1 ? { tensor } : {} };
+}
+
+/** Refuses settings of stages that contradict each other. */
+function stageProblems(
+  { ppSize, ppSchedule, ppStagesPerRank, ppSplit, ppLayers, enableSequenceParallel }: AxesConfig,
+): readonly ConfigProblem[] {
+  const given = { ppSchedule: ppSchedule !== "1f1b", ppStagesPerRank: (ppStagesPerRank ?? 1) > 1 };
+  const problems: ConfigProblem[] = [];
+  if (ppSize === 1) {
+    for (
+      const [path, isGiven] of Object.entries({
+        ...given,
+        ppSplit: ppSplit !== "layers",
+        ppLayers: ppLayers.length > 0,
+      })
+    ) {
+      if (isGiven) problems.push({ path, expected: "ppSize from 2 with it", got: "ppSize 1" });
+    }
+    return problems;
+  }
+  const stages = ppSize * (ppStagesPerRank ?? (given.ppSchedule ? 2 : 1));
+  if (ppLayers.length > 0 && ppLayers.length !== stages) {
+    const expected = `a number of blocks for each of ${stages} stages`;
+    problems.push({ path: "ppLayers", expected, got: ppLayers.join(",") });
+  }
+  if (ppStagesPerRank !== undefined && given.ppSchedule !== given.ppStagesPerRank) {
+    const expected = given.ppSchedule ? "at least 2 with ppSchedule interleaved" : "1 with ppSchedule 1f1b";
+    problems.push({ path: "ppStagesPerRank", expected, got: String(ppStagesPerRank) });
+  }
+  if (enableSequenceParallel) {
+    const expected = "false with ppSize above 1, as stages hand on all positions";
+    problems.push({ path: "enableSequenceParallel", expected, got: "true" });
+  }
+  return problems;
 }
 
 /** Refuses experts that ranks divide beside other axes, and over ranks that they cannot divide. @param shard ranks that share a copy */
@@ -150,5 +197,5 @@ function expertProblems(
  */
 export function dataRanks(config: AxesConfig & Beside, worldSize: number): number {
   const axes = axesOf(config, worldSize);
-  return worldSize / ((axes?.["tensor"] ?? 1) * (axes?.["context"] ?? 1));
+  return worldSize / ((axes?.["tensor"] ?? 1) * (axes?.["context"] ?? 1) * (axes?.["pipeline"] ?? 1));
 }

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { type Batch, type MicroBatch, requireRows } from "../data/micro_batch.ts";
 import { Buffer } from "../device/buffer.ts";
@@ -25,6 +26,7 @@ import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { requireSameRows, takePositions } from "../axes/positions.ts";
 import { requireReducedOver } from "./axes.ts";
+import { backwardThroughStages } from "./pipelined.ts";
 
 /** Loss and tokens of a step; the same on every rank. */
 export interface StepLoss {
@@ -123,7 +125,7 @@ export class StepFactors implements Disposable {
 
 /**
  * Computes the gradients of the mean loss, and adds them to the gradients of the model. They are reduced with the last micro-batch.
- * Every rank must call it.
+ * Where ranks have stages of the model, micro-batches go through all of them. Every rank must call it.
  *
  * @param data the ranks that read different data
  * @param scaler scales the loss, and so the gradients
@@ -139,11 +141,47 @@ export function backwardStep(
   const parts = { model, device, data, scaler };
   using factors = new StepFactors(parts);
   const microBatches = ownPositions(model, rows);
+  if (model.pipeline !== undefined) requireSameRows(rows, model.pipeline.group, "pipeline");
   const { tokens, microBatches: count } = countAll(microBatches, data);
-  const forwards = Array.from({ length: count }, (_, i) => (): Tensor => {
-    return forward(model, microBatches[i] ?? ignoredRow(model), device);
-  });
-  return { loss: factors.within(tokens, () => backwardAll(parts, factors, forwards)), tokens };
+  const all = Array.from({ length: count }, (_, i) => microBatches[i] ?? ignoredRow(model));
+  const forwards = all.map((microBatch) => (): Tensor => forward(model, microBatch, device));
+  const work = model.pipeline === undefined
+    ? (): Tensor => backwardAll(parts, factors, forwards)
+    : (): Tensor => backwardStages(parts, factors, all);
+  return { loss: factors.within(tokens, work), tokens };
+}
+
+/** As {@link backwardAll}, through the stages of a pipeline. The rank of the last stage gives all others the mean loss. */
+function backwardStages(
+  { model, device, data, scaler }: StepParts,
+  factors: StepFactors,
+  microBatches: readonly MicroBatch[],
+): Tensor {
+  const { pipeline } = model;
+  if (pipeline === undefined) throw new InternalError("no stages");
+  const loss = zeros(device, []);
+  try {
+    backwardThroughStages({
+      ...{ model, pipeline },
+      shapes: microBatches,
+      inputs: (i) => inputsOf(model, at(microBatches, i, "micro-batch"), device),
+      scaled: (part) => {
+        const summed = factors.scaled(part);
+        return scaler?.scale(summed) ?? summed;
+      },
+      add: (part) =>
+        device.kernels.accumulate({ dstDtype: float32, srcDtype: part.dtype, n: 1, dst: loss.ptr, src: part.ptr }),
+    });
+    const last = pipeline.rankOf(pipeline.stages.length - 1);
+    if (pipeline.group.rank === last) {
+      data.allReduce(loss.ptr, 1, float32, { scale: factors.ofLoss, unit: "loss" }).wait();
+    }
+    pipeline.group.broadcast(loss.ptr, float32.byteLength, last, "loss").wait();
+  } catch (error) {
+    loss.dispose();
+    throw error;
+  }
+  return loss;
 }
 
 /**

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { otherMicroBatches } from "../axes/pipeline_schedule.ts";
 import { otherCheckpoint } from "../checkpoint/format/other_programs.ts";
 import { listCheckpoints, stepOfPath } from "../checkpoint/sharded/directory.ts";
 import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
@@ -105,8 +106,8 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
  * @throws {ConfigError}
  */
 export function requireCompatible(config: StepConfig): void {
-  const { strategy, cpuOffload, offloadStates, mesh, frozenDtype, cudaGraphs, cpSize, epSize } = config;
-  const { tpSize = 1, loadIn4bit, loadIn8bit } = config;
+  const { strategy, cpuOffload, offloadStates, mesh, frozenDtype, cudaGraphs, cpSize, epSize, ppSize } = config;
+  const { tpSize = 1, loadIn4bit, loadIn8bit, loraR, adapter } = config;
   const problems: ConfigProblem[] = [];
   const expected = "strategy fsdp with it";
   if (cpuOffload && strategy === "ddp") {
@@ -120,7 +121,7 @@ export function requireCompatible(config: StepConfig): void {
     const got = `'ddp', which keeps frozen weights in float32, and '${frozenDtype}'`;
     problems.push({ path: "frozenDtype", expected, got });
   }
-  for (const [name, size] of Object.entries({ cpSize, epSize })) {
+  for (const [name, size] of Object.entries({ cpSize, epSize, ppSize })) {
     if (cudaGraphs && size > 1) {
       problems.push({ path: "cudaGraphs", expected: `${name} 1 with it`, got: `${name} ${size}` });
     }
@@ -128,6 +129,18 @@ export function requireCompatible(config: StepConfig): void {
   if (tpSize > 1 && (loadIn4bit || loadIn8bit)) {
     const expected = `1 with ${loadIn4bit ? "loadIn4bit" : "loadIn8bit"}, as a cut would divide blocks of its codes`;
     problems.push({ path: "tpSize", expected, got: String(tpSize) });
+  }
+  if (ppSize > 1) {
+    if (loraR !== undefined || adapter !== undefined) {
+      const expected = `1 with ${loraR === undefined ? "adapter" : "loraR"}, as adapters are not trained in stages yet`;
+      problems.push({ path: "ppSize", expected, got: String(ppSize) });
+    }
+    const { ppSchedule: schedule, microBatches } = config;
+    const wanted = otherMicroBatches(schedule, { ranks: ppSize, microBatches });
+    const beside = `with ppSize ${ppSize} and ppSchedule '${schedule}'`;
+    if (wanted !== undefined) {
+      problems.push({ path: "microBatches", expected: `${wanted}, ${beside}`, got: String(microBatches) });
+    }
   }
   if (offloadStates !== undefined && !cpuOffload) {
     problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });

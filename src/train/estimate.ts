@@ -26,6 +26,7 @@ import { optimizerOf } from "./optimizer.ts";
 import { frozenDtypeOf, scalerOf } from "./parts.ts";
 import type { Run } from "./run.ts";
 import { trainStep } from "./step.ts";
+import { withMeasuredStages } from "./stage_split.ts";
 import { StepGraph, STEPS_TO_GRAPH } from "./step_graph.ts";
 
 /** Memory, communication and operations of a model's step. */
@@ -34,6 +35,8 @@ export interface StepEstimate extends DryRun {
   readonly numParameters: number;
   /** Bytes of the file of optimizer states; 0 without one. */
   readonly stateFileBytes: number;
+  /** Blocks of each stage, where they were given or measured; else empty. */
+  readonly ppLayers: readonly number[];
 }
 
 /** A step for a dry run. */
@@ -66,7 +69,7 @@ export async function dryStep(
   source: ModelSource,
   trial: StepTrial,
   options: DryRunOptions,
-): Promise<Omit<StepEstimate, "stateFileBytes">> {
+): Promise<Omit<StepEstimate, "stateFileBytes" | "ppLayers">> {
   let numParameters = 0;
   const hasGraph = trial.cudaGraphs === true;
   const taken = await dryRun(async (run) => {
@@ -100,11 +103,12 @@ export async function dryStep(
  * @throws {UnsupportedError} if there is no such family of models, or an option of it is not implemented
  */
 export async function estimateStep(
-  config: StepConfig,
+  given: StepConfig,
   source: ModelSource,
   options: DryRunOptions,
 ): Promise<StepEstimate> {
   const { worldSize } = options;
+  const config = await withMeasuredStages(given, source, options);
   const readers = dataRanks(config, worldSize);
   const pool = config.offloadStates === undefined ? undefined : countingPool(config.offloadStates);
   const taken = await dryStep(source, {
@@ -128,7 +132,7 @@ export async function estimateStep(
     },
     cudaGraphs: config.cudaGraphs,
   }, { axes: axesOf(config, worldSize), ...options });
-  return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
+  return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0, ppLayers: config.ppLayers };
 }
 
 /** A rank's part of a step of `worldSize` ranks that read other rows than each other, filled with one token; its rows have the sequence length, which is the longest. */

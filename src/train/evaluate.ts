@@ -12,13 +12,13 @@ import type { Batch } from "../data/micro_batch.ts";
 import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
-import { requirePositionRanks } from "./axes.ts";
+import { requirePositionRanks, requireStageRanks } from "./axes.ts";
 import { countAll, ignoredRow, ownPositions } from "./backward.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import { evaluationRows } from "./evaluation_rows.ts";
 import { ExactSum, totalOf } from "./exact_sum.ts";
 import type { Run } from "./run.ts";
-import { scoreTokens } from "./token_scores.ts";
+import { scoreInStages } from "./token_scores.ts";
 
 /** Result of an evaluation; the same on every rank. */
 export interface Evaluation {
@@ -60,7 +60,10 @@ export async function evaluate(
   model: CausalLm,
   data: AsyncIterable<Batch> | Iterable<Batch>,
 ): Promise<Evaluation> {
-  if (mesh !== undefined) requirePositionRanks("evaluate", model, mesh);
+  if (mesh !== undefined) {
+    requirePositionRanks("evaluate", model, mesh);
+    requireStageRanks("evaluate", model, mesh);
+  }
   using _mode = evaluationMode(model);
   const batches = iterate(data);
   const sum = new ExactSum();
@@ -74,7 +77,9 @@ export async function evaluate(
       tokens += counts.tokens;
       for (let i = 0; i < counts.microBatches; i++) {
         const microBatch = microBatches[i] ?? ignoredRow(model);
-        const { losses, likeliest } = scoreTokens(model, microBatch);
+        const scores = scoreInStages(model, microBatch);
+        if (scores === undefined) continue; // another stage has them
+        const { losses, likeliest } = scores;
         for (const [place, label] of microBatch.labels.entries()) {
           if (label === IGNORE_INDEX) continue;
           sum.add(at(losses, place, "loss of token"));
@@ -86,9 +91,18 @@ export async function evaluate(
     await batches.return(undefined);
   }
   if (tokens === 0) throw new ArgumentError("Cannot evaluate on data in which no token has a label: give at least one");
-  const loss = totalOf(ranks.exchangeText(String(sum), "evaluation loss")) / tokens;
-  const [correct = NaN] = ranks.sum([ownCorrect], "correct tokens");
+  const ofStage = totalOf(ranks.exchangeText(String(sum), "evaluation loss")) / tokens;
+  const [ownTotal = NaN] = ranks.sum([ownCorrect], "correct tokens");
+  const [loss = NaN, correct = NaN] = ofLastStage(model, [ofStage, ownTotal]);
   return { loss, perplexity: model.device.math.exp(loss), tokens, correct, accuracy: correct / tokens };
+}
+
+/** The numbers of the rank that has a model's last stage. */
+function ofLastStage({ pipeline }: Pick<CausalLm, "pipeline">, numbers: readonly number[]): readonly number[] {
+  if (pipeline === undefined) return numbers;
+  const { group, stages } = pipeline;
+  const all = group.exchange(new Uint8Array(Float64Array.from(numbers).buffer), "evaluation of the last stage");
+  return [...new Float64Array(at(all, pipeline.rankOf(stages.length - 1), "numbers of rank").slice().buffer)];
 }
 
 async function* iterate(data: AsyncIterable<Batch> | Iterable<Batch>): AsyncGenerator<Batch, undefined> {

@@ -4,16 +4,19 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { noGrad } from "../autograd/mode.ts";
 import { int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { GenerationCache } from "../nn/cache.ts";
+import type { HeadOutput } from "../nn/head.ts";
 import { keyOf, uniformFraction } from "../random.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
 import { valueText } from "../words.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
+import { forwardThroughStages } from "./pipelined.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 
 /** Options of a generation. */
@@ -119,7 +122,17 @@ function draw(
 ): number {
   using _frame = scope();
   const inputIds = tensor(model.device, tokens, { shape: [1, tokens.length], dtype: int32 });
-  const { logits } = model.call({ inputIds, pastKeyValues: cache, logitsToKeep: 1 });
+  const inputs = { inputIds, pastKeyValues: cache, logitsToKeep: 1 };
+  const { pipeline } = model;
+  if (pipeline === undefined) return choose(model.call(inputs), temperature, fraction);
+  const output = forwardThroughStages(model, pipeline, inputs);
+  const own = output === undefined ? 0 : choose(output, temperature, fraction);
+  const all = pipeline.group.exchangeText(String(own), "next token");
+  return Number(at(all, pipeline.rankOf(pipeline.stages.length - 1), "token of rank"));
+}
+
+/** The token of the last position whose share of the probability contains `fraction`; at temperature 0 the likeliest one. */
+function choose({ logits }: HeadOutput, temperature: number, fraction: number): number {
   if (logits === undefined) throw new InternalError("the model gave no logits");
   if (temperature === 0) return logits.argmax().item();
   const probabilities = logits.mul(1 / temperature).softmax().toArray();

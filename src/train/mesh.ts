@@ -49,6 +49,8 @@ export interface RankLayout {
   readonly expert: number;
   /** Ranks that compute with parts of the same weights. */
   readonly tensor: number;
+  /** Ranks that have consecutive stages of the model. */
+  readonly pipeline: number;
 }
 
 /**
@@ -60,11 +62,11 @@ export function layoutOf(run: RanksOfRun, config: StepConfig): RankLayout {
   const { group: { size } } = run;
   const axes = axesOf(config, size);
   if (axes !== undefined) {
-    const { replicate = 1, shard = 1, expert = 1, context = 1, tensor = 1 } = axes;
-    return { replicas: replicate, shards: shard * expert * context, context, expert, tensor };
+    const { replicate = 1, shard = 1, expert = 1, context = 1, tensor = 1, pipeline = 1 } = axes;
+    return { replicas: replicate, shards: shard * expert * context, context, expert, tensor, pipeline };
   }
   const shards = config.strategy === "fsdp" ? shardRanks(run, config.mesh) : 1;
-  return { replicas: size / shards, shards, context: 1, expert: 1, tensor: 1 };
+  return { replicas: size / shards, shards, context: 1, expert: 1, tensor: 1, pipeline: 1 };
 }
 
 /**

@@ -7,10 +7,12 @@
 import { parallelizeContext } from "../axes/context.ts";
 import { expertsOf, parallelizeExperts } from "../axes/experts.ts";
 import { parallelizeModule } from "../axes/parallelize.ts";
+import { parallelizePipeline } from "../axes/pipeline.ts";
 import { replicate } from "../ddp/replicate.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { StatePool } from "../device/state_pool.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
+import { InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
@@ -40,8 +42,8 @@ interface ParallelizeOptions {
 }
 
 /**
- * Cuts a model over the tensor axis, shares positions over the context axis, divides experts over the expert axis, shards it over the
- * ranks or replicates it, and checkpoints its blocks, as the configuration says.
+ * Cuts a model over the tensor axis, shares positions over the context axis, divides experts over the expert axis,
+ * divides it into stages over the pipeline axis, shards it over the ranks or replicates it, and checkpoints its blocks, as the configuration says.
  *
  * @param options `optimizerStates`: pool of the optimizer's states; `note`: receives notices about plan and dtypes
  * @throws {ConfigError} if the plan names modules that the model does not have, the mesh has another number of ranks,
@@ -63,6 +65,18 @@ export function parallelize(
     parallelizeModule(model, run.mesh.get("tensor"), plan);
   }
   if (run.mesh.axes.includes("context")) parallelizeContext(model, run.mesh.get("context"));
+  // What cuts parameters, which needs plain ones, comes before what leaves some to other ranks.
+  if (run.mesh.axes.includes("expert")) parallelizeExperts(model, run.mesh.get("expert"));
+  if (run.mesh.axes.includes("pipeline")) {
+    const { ppSchedule: schedule, ppStagesPerRank: stagesPerRank, ppSplit, ppLayers } = config;
+    if (ppLayers.length === 0 && ppSplit === "flops") {
+      throw new InternalError("stages by operations that were not measured: see withMeasuredStages");
+    }
+    const split = ppLayers.length > 0 || ppSplit === "flops" ? ppLayers : ppSplit;
+    const how = { schedule, stagesPerRank, split, dtype: precision.paramDtype };
+    const { stages } = parallelizePipeline(model, run.mesh.get("pipeline"), how);
+    note?.(`Stages have ${stages.map(({ begin, end }) => end - begin).join(", ")} blocks`);
+  }
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
   if (config.strategy === "ddp") {
@@ -75,7 +89,6 @@ export function parallelize(
   const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
   const how = { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch };
   if (run.mesh.axes.includes("expert")) {
-    parallelizeExperts(model, run.mesh.get("expert"));
     // Rows are in the block's dtype already, and the router's weights stay float32.
     const dtypes = { ...precision, castForwardInputs: false };
     const unit = { mesh: expertMeshOf(run), precision: dtypes, offloadPolicy, reshardAfterForward, backwardPrefetch };

@@ -52,8 +52,8 @@ export async function planModel(
     return { model, estimate };
   }
   // The numbers of replicas and of parts stay; more ranks share each.
-  const { replicas, shards: given, context, expert, tensor } = layoutOf(run, config);
-  const fixed = replicas * tensor;
+  const { replicas, shards: given, context, expert, tensor, pipeline } = layoutOf(run, config);
+  const fixed = replicas * tensor * pipeline;
   const fits = async (shards: number): Promise<boolean> => {
     const worldSize = fixed * shards;
     const globalBatch = config.globalBatch / size * worldSize;
@@ -61,8 +61,13 @@ export async function planModel(
       ? { mesh: `${replicas}x${shards}` }
       : { fsdpSize: shards / context };
     const same = { ...config, globalBatch, ...sizes };
-    const taken = await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} });
-    return needsOf(taken, device).every(({ bytes }) => bytes <= shortage.capacity);
+    // Ranks of one stage need the same, and stages differ.
+    for (let stage = 0; stage < pipeline; stage++) {
+      const place = { rank: stage * worldSize / pipeline, worldSize };
+      const taken = await estimateStep(same, source, { device, ...place, ...size > 1 ? standInOf(group) : {} });
+      if (needsOf(taken, device).some(({ bytes }) => bytes > shortage.capacity)) return false;
+    }
+    return true;
   };
   const parts = context * expert;
   let shards = parts * 2 ** Math.floor(1 + Math.log2(given / parts));
@@ -72,7 +77,7 @@ export async function planModel(
     : fixed * shards <= MOST_RANKS
     ? `${fixed * shards} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
-  const readers = size / (context * tensor);
+  const readers = size / (context * tensor * pipeline);
   const samples = config.globalBatch / readers;
   throw await outOfMemoryError({
     ...{ shortage, numParameters: estimate.numParameters, worldSize: size, samples, ranks },

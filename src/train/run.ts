@@ -23,7 +23,14 @@ import { Trace } from "../runtime/trace.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { takeAll } from "../unwind.ts";
-import { dataRanksOf, requirePositionRanks, runAxes, type SamplePart, samplePartOf } from "./axes.ts";
+import {
+  dataRanksOf,
+  requirePositionRanks,
+  requireStageRanks,
+  runAxes,
+  type SamplePart,
+  samplePartOf,
+} from "./axes.ts";
 import { backwardStep } from "./backward.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
@@ -38,7 +45,7 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
    */
   readonly device?: string;
   /**
-   * Lengths of the axes of the run's mesh, outermost first: `replicate`, `shard`, `expert`, `context`, `tensor`, or torchtitan's names of them.
+   * Lengths of the axes of the run's mesh, outermost first: `replicate`, `shard`, `expert`, `context`, `tensor`, `pipeline`, or torchtitan's names of them.
    * One may be -1 for all remaining ranks. If none carries samples, an axis `shard` of one rank comes first.
    *
    * @default { shard: all ranks }
@@ -81,10 +88,10 @@ export class Run implements AsyncDisposable {
   readonly mesh: DeviceMesh;
   /**
    * The ranks that read different data, this one included: losses, tokens and gradients are summed over them. All ranks, unless an axis
-   * is `tensor`.
+   * is `tensor` or `pipeline`.
    */
   readonly data: ProcessGroup;
-  /** This rank's part of the samples; ranks that differ on a `tensor` axis read the same ones. */
+  /** This rank's part of the samples; ranks that differ on a `tensor` or `pipeline` axis read the same ones. */
   readonly samples: SamplePart;
   /** Ranks on a host. */
   readonly localWorldSize: number;
@@ -137,6 +144,7 @@ export class Run implements AsyncDisposable {
   backward(model: CausalLm, batch: Batch): Tensor {
     if (batch.step !== undefined) this.group.step = batch.step;
     requirePositionRanks("run a backward", model, this.mesh);
+    requireStageRanks("run a backward", model, this.mesh);
     return backwardStep(model, batch, this.device, this.data).loss;
   }
 

@@ -33,6 +33,9 @@ export class StepInputs implements Disposable {
         "Cannot capture steps of a model that shares positions over a context axis: train without graphs",
       );
     }
+    if (model.pipeline !== undefined) {
+      throw new UnsupportedError("Cannot capture steps of a model in stages: train without graphs");
+    }
     this.#device = device;
     this.#model = model;
     this.#parts = microBatches.map((microBatch) => {

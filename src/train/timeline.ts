@@ -67,6 +67,23 @@ export function predictTime({ collectives, flops }: Pick<DryRun, "collectives" |
   return { step, compute, communication, exposed: step - compute };
 }
 
+/**
+ * The time of a step of a model in stages. Each slot of the schedule is taken to last as long as the slowest stage needs for a forward
+ * and a backward on average, so that ranks which have nothing to compute in a slot wait that long.
+ *
+ * @param times of one rank of each stage, each as {@link predictTime} gives it
+ * @param own the stage that is told
+ * @param slots of the schedule, of which a rank computes in `busy`
+ */
+export function predictStages(
+  times: readonly StepTime[],
+  own: StepTime,
+  { slots, busy }: { readonly slots: number; readonly busy: number },
+): StepTime {
+  const step = Math.max(...times.map((time) => time.step)) * slots / busy;
+  return { ...own, step, exposed: step - own.compute };
+}
+
 /** True if a unit computes with the call's result. */
 function isGather({ kind, phase }: CollectiveUse): boolean {
   return (kind === "gather" || kind === "all-gather") && phase !== undefined;

@@ -9,9 +9,11 @@ import type { MicroBatch } from "../data/micro_batch.ts";
 import { UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { TokenScores } from "../nn/functional.ts";
+import type { HeadOutput } from "../nn/head.ts";
 import type { HostArray } from "../tensor/host.ts";
 import { scope } from "../tensor/scope.ts";
 import { inputsOf } from "./backward.ts";
+import { forwardThroughStages } from "./pipelined.ts";
 
 /** Scores of a micro-batch's tokens, row-major [batch, seq]. */
 export interface ScoredTokens {
@@ -34,12 +36,31 @@ export function scoreTokens(model: CausalLm, microBatch: MicroBatch): ScoredToke
 }
 
 /**
+ * As {@link scoreTokens}, also through the stages of a pipeline, where the rank of the last stage alone has scores.
+ *
+ * @throws {UnsupportedError} as {@link scoreTokens}
+ */
+export function scoreInStages(model: CausalLm, microBatch: MicroBatch): ScoredTokens | undefined {
+  const { pipeline } = model;
+  if (pipeline === undefined) return scoreTokens(model, microBatch);
+  using _frame = scope();
+  const inputs = { ...inputsOf(model, microBatch, model.device), perToken: true };
+  const output = forwardThroughStages(model, pipeline, inputs);
+  if (output === undefined) return undefined;
+  const { losses, likeliest } = requirePerToken(model, output);
+  return { losses: losses.toArray(), likeliest: likeliest.toArray() };
+}
+
+/**
  * Scores of the tokens of a micro-batch, [batch, seq]; the losses have gradients. Every rank of a sharded model must call it.
  *
  * @throws {UnsupportedError} as {@link scoreTokens}
  */
 export function tokenScoresOf(model: CausalLm, microBatch: MicroBatch): TokenScores {
-  const { perToken } = model.call({ ...inputsOf(model, microBatch, model.device), perToken: true });
+  return requirePerToken(model, model.call({ ...inputsOf(model, microBatch, model.device), perToken: true }));
+}
+
+function requirePerToken(model: CausalLm, { perToken }: HeadOutput): TokenScores {
   if (perToken !== undefined) return perToken;
   throw new UnsupportedError(
     `Cannot score the tokens of ${model.constructor.name}: its forward gives no 'perToken' where the inputs ask for it; return what ` +

@@ -155,7 +155,7 @@ class Training {
       async () => offloadStates === undefined ? undefined : await openFilePool(offloadStates),
     );
     const note = (text: string): void => this.#log.once().info(text);
-    parallelize(model, this.#run, config, { optimizerStates: pool, note });
+    parallelize(model, this.#run, { ...config, ppLayers: estimate.ppLayers }, { optimizerStates: pool, note });
     await model.load();
     requireSavable(trainedPart(model), group); // before training, and not after it
     const preference = await openPreference(config, this.#run, model, { data, heldOut }, this.#log.once());

@@ -1,11 +1,11 @@
-/** `examples/fsdp_tp.ts` and `fsdp_cp.ts` by the launcher. @module */
+/** `examples/fsdp_tp.ts`, `fsdp_cp.ts` and `fsdp_pp.ts` by the launcher. @module */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
-import { longTest } from "../support/share.ts";
+import { longTest, sharedTest } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -44,6 +44,13 @@ longTest("examples/fsdp_tp.ts trains the same model on 2 and on 4 ranks", () => 
 
 test("examples/fsdp_cp.ts trains on 2 ranks", () => {
   const { losses, modelType } = runExample("fsdp_cp", 2);
+  assert.equal(modelType, "llama");
+  assert.equal(losses.length, 20);
+  assert.ok((losses.at(-1) ?? NaN) < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);
+});
+
+sharedTest("examples/fsdp_pp.ts trains on 2 ranks", () => {
+  const { losses, modelType } = runExample("fsdp_pp", 2);
   assert.equal(modelType, "llama");
   assert.equal(losses.length, 20);
   assert.ok((losses.at(-1) ?? NaN) < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);

@@ -48,6 +48,16 @@ test("--tp-size, --fsdp-size and --dp-replicate-size lay the ranks, and one of t
       [["--ep-size", "4"], 4, { shard: 1, expert: 4 }, 4],
       [["--ep-size", "2", "--dp-replicate-size", "2"], 8, { replicate: 2, shard: 2, expert: 2 }, 8],
       [["--ep-size", "2", "--fsdp-size", "2", "--dp-replicate-size", "2"], 4, { replicate: 2, shard: 1, expert: 2 }, 4],
+      [["--pp-size", "2"], 4, { pipeline: 2, shard: 2 }, 2],
+      [["--pp-size", "2", "--tp-size", "2", "--dp-replicate-size", "2"], 8, {
+        pipeline: 2,
+        replicate: 2,
+        shard: 1,
+        tensor: 2,
+      }, 2],
+      [["--pp-size", "4", "--strategy", "ddp"], 8, { pipeline: 4, shard: 2 }, 2],
+      [["--pp-size", "2", "--cp-size", "2"], 8, { pipeline: 2, shard: 2, context: 2 }, 2],
+      [["--pp-size", "2", "--ep-size", "2"], 8, { pipeline: 2, shard: 2, expert: 2 }, 4],
     ] as const
   ) {
     const config = await configOf(...argv);
@@ -90,7 +100,31 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
         /epSize: expected 1 with strategy ddp, which copies all experts, got 2/,
       ],
       [["--ep-size", "2", "--mesh", "2x2"], 4, /mesh: expected shard, as epSize 2 lays the ranks, got '2x2'/],
-      [["--pp-size", "2"], 4, /ppSize: expected 1, got 2: pipeline parallelism is not there yet/],
+      [["--pp-size", "3"], 4, /ppSize: expected sizes whose product divides 4 ranks, got ppSize 3 = 3/],
+      [
+        ["--pp-size", "2", "--tp-size", "2", "--enable-sequence-parallel"],
+        4,
+        /enableSequenceParallel: expected false with ppSize above 1, .*, got true/,
+      ],
+      [["--pp-schedule", "interleaved"], 4, /ppSchedule: expected ppSize from 2 with it, got ppSize 1/],
+      [["--pp-split", "parameters"], 4, /ppSplit: expected ppSize from 2 with it, got ppSize 1/],
+      [["--pp-layers", "1,2"], 4, /ppLayers: expected ppSize from 2 with it, got ppSize 1/],
+      [
+        ["--pp-layers", "1,2,3", "--pp-size", "2"],
+        4,
+        /ppLayers: expected a number of blocks for each of 2 stages, got 1,2,3/,
+      ],
+      [
+        ["--pp-size", "2", "--pp-stages-per-rank", "2"],
+        4,
+        /ppStagesPerRank: expected 1 with ppSchedule 1f1b, got 2/,
+      ],
+      [
+        ["--pp-size", "2", "--pp-stages-per-rank", "1", "--pp-schedule", "interleaved"],
+        4,
+        /ppStagesPerRank: expected at least 2 with ppSchedule interleaved, got 1/,
+      ],
+      [["--mesh", "2x2", "--pp-size", "2"], 4, /mesh: expected shard, as ppSize 2 lays the ranks, got '2x2'/],
       [["--mesh", "2x2", "--tp-size", "2"], 4, /mesh: expected shard, as tpSize 2 lays the ranks, got '2x2'/],
       [
         ["--strategy", "ddp", "--fsdp-size", "2"],
@@ -110,8 +144,29 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
   }
 });
 
-test("steps over a context or an expert axis are not captured", async () => {
-  for (const name of ["cp", "ep"]) {
+test("what stages cannot have together is refused before anything is opened", async () => {
+  for (
+    const [argv, pattern] of [
+      [["--pp-size", "4", "--micro-batches", "3"], /microBatches: expected at least 4, as many as stages, .*, got 3/],
+      [
+        ["--pp-size", "4", "--micro-batches", "9", "--pp-schedule", "interleaved"],
+        /microBatches: expected a multiple of 4, with ppSize 4 and ppSchedule 'interleaved', got 9/,
+      ],
+      [["--pp-size", "2", "--micro-batches", "2", "--lora-r", "4"], /ppSize: expected 1 with loraR, .*, got 2/],
+      [["--pp-size", "2", "--micro-batches", "2", "--adapter", "a"], /ppSize: expected 1 with adapter, .*, got 2/],
+    ] as const
+  ) {
+    const config = await configOf(...argv);
+    assert.throws(
+      () => requireCompatible(config),
+      (error) => error instanceof ConfigError && pattern.test(error.message),
+      argv.join(" "),
+    );
+  }
+});
+
+test("steps over a context, an expert or a pipeline axis are not captured", async () => {
+  for (const name of ["cp", "ep", "pp"]) {
     const config = await configOf(`--${name}-size`, "2", "--cuda-graphs");
     const pattern = new RegExp(`cudaGraphs: expected ${name}Size 1 with it, got ${name}Size 2`);
     assert.throws(

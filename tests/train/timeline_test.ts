@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { CollectiveUse } from "../../src/train/dry_run.ts";
-import { predictTime } from "../../src/train/timeline.ts";
+import { predictStages, predictTime } from "../../src/train/timeline.ts";
 
 /** A call that takes `received` seconds, once this many operations are done. */
 function call(
@@ -43,4 +43,19 @@ test("ranks of other hosts are reached at their own speed", () => {
   const away = { ...call("gather", "forward", 0, 3), hosts: 2 };
   assert.equal(predictTime({ collectives: [away], flops: 1 }, speeds).step, 7);
   assert.equal(predictTime({ collectives: [], flops: 8 }, { ...speeds, flops: 4 }).step, 2);
+});
+
+test("ranks of a model in stages wait for the slowest stage in slots in which they have nothing to compute", () => {
+  const collectives = [call("send and receive", undefined, 4, 1)];
+  const [first, second] = [{ collectives, flops: 8 }, { collectives, flops: 12 }].map((one) =>
+    predictTime(one, speeds)
+  );
+  assert.ok(first !== undefined && second !== undefined);
+  // 4 micro-batches by 1F1B over 2 ranks: 8 of 10 slots.
+  assert.deepEqual(predictStages([first, second], first, { slots: 10, busy: 8 }), {
+    step: 13 * 10 / 8,
+    compute: 8,
+    communication: 1,
+    exposed: 13 * 10 / 8 - 8,
+  });
 });

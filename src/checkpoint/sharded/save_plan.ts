@@ -8,9 +8,10 @@ import type { KnownKeys } from "../../config/known_keys.ts";
 import { at } from "../../at.ts";
 import { OWN_ATTENTION } from "../../device/attention.ts";
 import { float32 } from "../../dtype.ts";
-import { ArgumentError } from "../../errors.ts";
+import { ArgumentError, InternalError } from "../../errors.ts";
 import { type JsonObject, requireJson } from "../../json.ts";
 import type { Optimizer } from "../../optim/optimizer.ts";
+import { isKeptHere } from "../../tensor/owners.ts";
 import type { Ranks } from "../format/ranks.ts";
 import { configFor, render } from "../hugging_face/save.ts";
 import { groupsOf } from "../state_dict/group_settings.ts";
@@ -100,6 +101,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
   endPending(directory, label);
   const parameters = section("", modelTensors(model), group);
   const states = optimizer === undefined ? undefined : section("optimizer-", optimizerTensors(model, optimizer), group);
+  const stepsOfOthers = optimizer === undefined ? undefined : stepsInStages(model, optimizer, group);
   return {
     label,
     path: checkpointPath(directory, step),
@@ -121,9 +123,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
           optimizer: optimizer === undefined ? undefined : {
             tensors: savedTensors(states),
             stepsTaken: optimizer.stepsTaken,
-            steps: new Map(
-              [...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]),
-            ),
+            steps: stepsOfOthers ?? ownSteps(model, optimizer),
             groups: groupsOf(model, optimizer),
           },
           state: options.state,
@@ -131,6 +131,33 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
       };
     },
   };
+}
+
+/** Steps taken by each parameter, as this rank counts them. */
+function ownSteps(model: SavableModel, optimizer: Optimizer): ReadonlyMap<string, number> {
+  return new Map([...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]));
+}
+
+/**
+ * Steps taken by each parameter where ranks keep stages of the model: only the ranks that keep a parameter count them. Collective then;
+ * undefined elsewhere, where each rank counts all.
+ */
+function stepsInStages(
+  model: SavableModel,
+  optimizer: Optimizer,
+  group: Ranks,
+): ReadonlyMap<string, number> | undefined {
+  const named = [...model.namedParameters()];
+  if (named.every(([, { owners }]) => owners === undefined)) return undefined;
+  const own = named.filter(([, { owners }]) => isKeptHere(owners));
+  const counted = own.map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]);
+  const texts = group.exchangeText(JSON.stringify(counted), "steps of stages");
+  const all = new Map(texts.flatMap((text): readonly (readonly [string, number])[] => JSON.parse(text)));
+  return new Map(named.map(([name]) => {
+    const steps = all.get(name);
+    if (steps === undefined) throw new InternalError(`no rank keeps '${name}'`);
+    return [name, steps];
+  }));
 }
 
 /** Ranks agree on the boxes that each writes. */
