@@ -10,6 +10,7 @@ import { environmentNames } from "../runtime/env.ts";
 import { LOOPBACK } from "../runtime/loopback_server.ts";
 import { executablePath, runtime } from "../runtime/processes.ts";
 import { WANDB_SERVICE } from "../runtime/variables.ts";
+import type { ElasticPlan } from "./elastic_plan.ts";
 import type { LaunchPlan } from "./plan.ts";
 
 /** Environment variables by name. */
@@ -34,6 +35,11 @@ export function rankCommand(plan: LaunchPlan, script: string, variables: Variabl
   const program = wanted === own ? executablePath() : findProgram(wanted, variables);
   const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions(variables, plan.scriptArgs)] : [];
   return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
+}
+
+/** True if a rank runs under Deno without all permissions. */
+export function isRestricted({ args }: RankCommand): boolean {
+  return args[0] === "run" && !args.includes("-A") && !args.includes("--allow-all");
 }
 
 /**
@@ -70,6 +76,22 @@ export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts"
   readonly showsColors: boolean;
   /** Width of its terminal; undefined without one. */
   readonly columns: number | undefined;
+  /** Of a run whose ranks may change. */
+  readonly elastic: ElasticIdentity | undefined;
+}
+
+/** Facts that all ranks of one start share in a run whose ranks may change. */
+export interface ElasticIdentity extends Pick<ElasticPlan, "maxRestarts" | "redundancyEvery"> {
+  /** Id of the run, the same for all of its starts. */
+  readonly id: string;
+  readonly restarts: number;
+  /** The folder in memory. */
+  readonly folder: string;
+  /** The fewest and the most ranks of the run. */
+  readonly fewestRanks: number;
+  readonly mostRanks: number;
+  /** True if ranks of an earlier start have taken a step. */
+  readonly goesOn: boolean;
 }
 
 /** All environment variables of a rank on this host; `inherited` are the launcher's own. */
@@ -83,6 +105,8 @@ export function rankVariables(localRank: number, run: LaunchIdentity, inherited:
     WORLD_SIZE: String(run.numHosts * run.numRanks),
     LOCAL_WORLD_SIZE: String(run.numRanks),
     GROUP_RANK: String(run.hostRank),
+    GROUP_WORLD_SIZE: String(run.numHosts),
+    ...elasticVariables(run.elastic),
     MASTER_ADDR: run.masterAddr,
     MASTER_PORT: String(run.masterPort),
     FULLYSHARD_RUN_ID: run.runId,
@@ -94,6 +118,20 @@ export function rankVariables(localRank: number, run: LaunchIdentity, inherited:
     // Deno colors its reports on a pipe as well.
     ...(run.showsColors ? { FULLYSHARD_COLOR: "1" } : { NO_COLOR: "1" }),
     ...(run.columns === undefined ? {} : { COLUMNS: String(run.columns) }),
+  };
+}
+
+/** Variables of a rank whose run may change its ranks: torchrun's, and those that no user sets. */
+function elasticVariables(run: ElasticIdentity | undefined): Variables {
+  if (run === undefined) return {};
+  return {
+    TORCHELASTIC_RUN_ID: run.id,
+    TORCHELASTIC_RESTART_COUNT: String(run.restarts),
+    TORCHELASTIC_MAX_RESTARTS: String(run.maxRestarts),
+    FULLYSHARD_ELASTIC_FOLDER: run.folder,
+    FULLYSHARD_ELASTIC_RANKS: `${run.fewestRanks}:${run.mostRanks}`,
+    ...run.redundancyEvery === undefined ? {} : { FULLYSHARD_ELASTIC_EVERY: String(run.redundancyEvery) },
+    ...run.goesOn ? { FULLYSHARD_ELASTIC_GOES_ON: "1" } : {},
   };
 }
 

@@ -11,7 +11,7 @@
  * 5. If the launcher itself is killed, a shell at the other end of a pipe kills the groups within a second, without the ranks'
  *   help or a timer. The shell starts before the ranks, and gets each rank's group as soon as it exists. A launcher that is killed
  *   right after it has started a rank does not write the rank's group any more: on Linux the shell finds such a rank by the run's
- *   name and the host's number in its environment. If Node started the launcher and is killed, `bin/run_program.mjs` kills the launcher.
+ *   name and the host's number in its environment. It also removes the state that the launcher keeps in memory. If Node started the launcher and is killed, `bin/run_program.mjs` kills the launcher.
  *
  * @module
  */
@@ -54,6 +54,20 @@ export interface LaunchOutcome {
   readonly failures: readonly RankFailure[];
   /** Ranks that had to be stopped, and reported no error. */
   readonly stopped: readonly number[];
+  /** The user's signal that ended the run. */
+  readonly signal?: StopSignal | undefined;
+  /** What the ranks said for runs that change their ranks. */
+  readonly words: ElasticWords;
+}
+
+/** Words of ranks for a run that changes its ranks. */
+export interface ElasticWords {
+  /** The numbers of ranks that the batch can be divided among; undefined if no rank said. */
+  readonly worldSizes: readonly number[] | undefined;
+  /** True if a step was taken. */
+  readonly hasBegun: boolean;
+  /** True if the ranks have left at a step's border, for others to go on. */
+  readonly regroups: boolean;
 }
 
 /** Default times. */
@@ -100,6 +114,7 @@ class Supervisor {
   /** Ranks' reports of their failures, by rank. */
   readonly #records = new Map<number, FailureRecord>();
   readonly #failures: RankFailure[] = [];
+  #words: ElasticWords = { worldSizes: undefined, hasBegun: false, regroups: false };
   #userSignal: StopSignal | undefined;
   #userSignalAt = 0;
   #terminated = false;
@@ -139,7 +154,7 @@ class Supervisor {
         this.#failures.filter(({ rank }) => !stopped.includes(rank)).map((failure) => this.#withRecord(failure)),
       );
       const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : exitCodeOf(this.#userSignal);
-      return { exitCode: code, failures, stopped };
+      return { exitCode: code, failures, stopped, signal: this.#userSignal, words: this.#words };
     });
   }
 
@@ -227,6 +242,9 @@ class Supervisor {
           reportFollows = said.failure.uncaught;
           kept(new TextEncoder().encode(`${failureText(said.failure)}\n`));
         } else if ("over" in said) this.#over.add(rank);
+        else if ("worldSizes" in said) this.#words = { ...this.#words, worldSizes: said.worldSizes };
+        else if ("begun" in said) this.#words = { ...this.#words, hasBegun: true };
+        else if ("regroups" in said) this.#words = { ...this.#words, regroups: true };
         else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
         else if (shown) this.#terminal.status(said.status);
       }
@@ -343,15 +361,18 @@ for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
 ranks=$(grep -azlxF "FULLYSHARD_RUN_ID=$1" /proc/[0-9]*/environ 2>/dev/null)
 [ -n "$ranks" ] && for file in $(grep -azlxF "GROUP_RANK=$2" $ranks 2>/dev/null); do
   pid=\${file#/proc/}; kill -s KILL "\${pid%/environ}"
-done 2>/dev/null`;
+done 2>/dev/null
+[ -n "$3" ] && rm -rf -- "$3"`;
 
 /**
  * Starts the shell of Note [Stopping ranks]. Its end of the pipe closes when this process is gone, for any reason.
  *
  * @param variables the environment of a rank
  */
-function startWatchdog({ FULLYSHARD_RUN_ID: run = "", GROUP_RANK: host = "" }: Variables): ChildProcess {
-  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog", run, host], {
+function startWatchdog(
+  { FULLYSHARD_RUN_ID: run = "", GROUP_RANK: host = "", FULLYSHARD_ELASTIC_FOLDER: memory = "" }: Variables,
+): ChildProcess {
+  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog", run, host, memory], {
     stdio: ["pipe", "ignore", "ignore"],
     detached: true,
   });

@@ -27,6 +27,12 @@ export type ControlLine =
   | { readonly plain: string }
   /** The rank has saved everything, and only has to end. */
   | { readonly over: true }
+  /** The numbers of ranks, from the fewest to the most, that the run's batch can be divided among. */
+  | { readonly worldSizes: readonly number[] }
+  /** The first step is taken: ranks that are started later go on from what this run has left. */
+  | { readonly begun: true }
+  /** All ranks leave at this step's border, for others to go on. */
+  | { readonly regroups: true }
   | { readonly failure: FailureRecord };
 
 const head = "\u001b]fullyshard;";
@@ -57,6 +63,11 @@ function isControlLine(said: unknown): said is ControlLine {
   if (typeof said !== "object" || said === null) return false;
   if ("status" in said) return typeof said.status === "string";
   if ("over" in said) return said.over === true;
+  if ("begun" in said) return said.begun === true;
+  if ("regroups" in said) return said.regroups === true;
+  if ("worldSizes" in said) {
+    return Array.isArray(said.worldSizes) && said.worldSizes.every((size) => Number.isInteger(size) && size > 0);
+  }
   if ("plain" in said) return typeof said.plain === "string";
   if (!("failure" in said) || typeof said.failure !== "object" || said.failure === null) return false;
   const keys = ["name", "message", "frames", "uncaught", "time"];

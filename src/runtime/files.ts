@@ -226,6 +226,11 @@ export function makeTemporaryDirectory(prefix: string): string {
   return guarded(start, "make directory", () => fs.mkdtempSync(start));
 }
 
+/** Makes a directory that only this user can enter: `prefix` and some letters that no other one has. */
+export function makePrivateDirectory(prefix: string): string {
+  return guarded(prefix, "make directory", () => fs.mkdtempSync(prefix));
+}
+
 /** The path of `name` in the system's temporary directory. */
 export function temporaryPath(name: string): string {
   return path.join(processEnvironment().text("TMPDIR") ?? "/tmp", name);

@@ -54,6 +54,7 @@ process.exitCode = await runTrainingScript({
     : { tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url) },
   onStep: ({ step }, context) => {
     const [rank, at, what = ""] = valueOf("fault")?.split(":") ?? [];
+    if (Number(process.env["TORCHELASTIC_RESTART_COUNT"] ?? "0") > 0) return; // a fault is done once
     // Writing to parameters is collective.
     if ((rank === "*" || Number(rank) === context.group.rank) && Number(at) === step) commit(what, context);
   },
