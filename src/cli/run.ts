@@ -155,10 +155,20 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     screen.status("");
     screen.lines("stderr", describeFailures(failures, stopped, screen.hasColors("stderr"), isHere));
   };
+  const save = async (kept: string, out: string): Promise<void> => {
+    const { adoptNewest } = await import("../checkpoint/sharded/adopt.ts");
+    try {
+      const saved = adoptNewest(kept, out);
+      if (saved !== undefined) screen.lines("stderr", [`fullyshard: what was in memory is saved as '${saved.path}'`]);
+    } catch (error) {
+      if (!(error instanceof FileError)) throw error;
+      screen.lines("stderr", [`fullyshard: what was in memory is lost: ${error.message}`]);
+    }
+  };
   const outcome = plan.elastic === undefined || memory === undefined
     ? await start({ number: 0, numRanks: plan.numRanks, restarts: 0, lastError: undefined, goesOn: false })
     : await superviseElastic({
-      ...{ plan: plan.elastic, mostRanks: plan.numRanks, folder: memory.path, terminal: screen, start, tell },
+      ...{ plan: plan.elastic, mostRanks: plan.numRanks, folder: memory.path, terminal: screen, start, tell, save },
     });
   tell(outcome);
   const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>

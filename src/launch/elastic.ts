@@ -10,18 +10,20 @@
  *   is written. While one is written there are two.
  * 3. The launcher marks in the folder that ranks shall leave at the next step's border. They keep their state there first, so that
  *   no step is taken twice.
- * 4. The launcher removes the folder at the end, and the shell of Note [Stopping ranks] if the launcher is killed.
+ * 4. If the run ends before its last step, by a failure or a signal that may come while no rank can save, the launcher copies the
+ *   newest state into the output folder, as a checkpoint.
+ * 5. The launcher removes the folder at the end, and the shell of Note [Stopping ranks] if the launcher is killed.
  *
  * @module
  */
 import process from "node:process";
-import { REGROUP_MARK } from "../runtime/elastic_folder.ts";
+import { KEPT_FOLDER, REGROUP_MARK } from "../runtime/elastic_folder.ts";
 import { openWritable, removeQuietly } from "../runtime/files.ts";
 import { exitCodeOf, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 import type { StatusTerminal } from "../runtime/terminal.ts";
 import type { ElasticPlan } from "./elastic_plan.ts";
 import { nextWorld, type WorldLimits, type WorldState } from "./next_world.ts";
-import type { LaunchOutcome, StopTimes } from "./supervisor.ts";
+import type { ElasticWords, LaunchOutcome, StopTimes } from "./supervisor.ts";
 
 /** One start of a run's ranks. */
 export interface Generation extends WorldState {
@@ -45,11 +47,13 @@ export interface ElasticOptions {
   readonly start: (generation: Generation) => Promise<LaunchOutcome>;
   /** Tells of a failure after which ranks are started again. */
   readonly tell: (outcome: LaunchOutcome) => void;
+  /** Saves the state in memory into the run's output folder, at the end of a run that is not finished. */
+  readonly save: (kept: string, out: string) => Promise<void>;
 }
 
 /** Starts ranks until they end by themselves, by a user's signal, or by a failure after which none are started. */
 export async function superviseElastic(options: ElasticOptions): Promise<LaunchOutcome> {
-  const { plan, mostRanks, folder, terminal, start, tell } = options;
+  const { plan, mostRanks, folder, terminal, start, tell, save } = options;
   const limits: WorldLimits = { fewestRanks: plan.fewestRanks, mostRanks, maxRestarts: plan.maxRestarts };
   const say = (text: string): void => void terminal.lines("stderr", [`fullyshard: ${text}`]);
   using cleanup = new DisposableStack();
@@ -63,22 +67,27 @@ export async function superviseElastic(options: ElasticOptions): Promise<LaunchO
   cleanup.defer(() => removeQuietly(folder));
   let state: WorldState = { numRanks: mostRanks, restarts: 0, lastError: undefined };
   let goesOn = false;
-  let worldSizes: readonly number[] | undefined;
+  let said: Pick<ElasticWords, "worldSizes" | "out"> = { worldSizes: undefined, out: undefined };
+  const end = async (outcome: LaunchOutcome): Promise<LaunchOutcome> => {
+    if (outcome.exitCode !== 0 && said.out !== undefined) await save(`${folder}/${KEPT_FOLDER}`, said.out);
+    return outcome;
+  };
   for (let number = 0;; number++) {
     const timer = rejoin(plan, state.numRanks < mostRanks, folder);
     const outcome = await start({ ...state, number, goesOn });
     clearTimeout(timer);
     removeQuietly(`${folder}/${REGROUP_MARK}`);
     goesOn ||= outcome.words.hasBegun;
-    worldSizes = outcome.words.worldSizes ?? worldSizes;
-    const next = nextWorld(state, limits, { ...outcome, words: { ...outcome.words, worldSizes } });
+    if (outcome.words.out !== undefined) said = outcome.words;
+    const words = { ...outcome.words, ...said };
+    const next = nextWorld(state, limits, { ...outcome, words });
     if (next.kind === "end") {
       if (next.why !== undefined) say(next.why);
-      return outcome;
+      return await end(outcome);
     }
     tell(outcome);
     say(next.why);
-    if (signal !== undefined) return { ...outcome, exitCode: exitCodeOf(signal), signal };
+    if (signal !== undefined) return await end({ ...outcome, exitCode: exitCodeOf(signal), signal });
     state = next.state;
   }
 }

@@ -90,7 +90,7 @@ export const runFlags: readonly Flag[] = [
   one(
     "stop-grace-seconds",
     "<seconds>",
-    "How long ranks may take to stop, and to save, after SIGINT, SIGTERM or SIGHUP",
+    "How long ranks may take to stop, and to save, after SIGINT, SIGTERM, SIGHUP or SIGUSR1",
     "30",
   ),
   one(
@@ -130,7 +130,7 @@ const refused: Readonly<Record<string, string>> = {
   "run-path": "Every script is run as it is; leave the flag out",
   "start-method": "Ranks are always processes of their own",
   "rdzv-conf": "The rendezvous has no settings",
-  "signals-to-handle": "SIGINT, SIGTERM and SIGHUP are always forwarded",
+  "signals-to-handle": "SIGINT, SIGTERM, SIGHUP and SIGUSR1 are always forwarded",
   "role": "All ranks have one role",
 };
 

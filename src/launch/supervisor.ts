@@ -22,7 +22,14 @@ import type { RankEnd } from "./early_end.ts";
 import { LineReader } from "../runtime/lines.ts";
 import { rankList } from "../words.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
-import { exitCodeOf, ignoreFileSizeSignal, SAME_SIGNAL_MS, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
+import {
+  exitCodeOf,
+  ignoreFileSizeSignal,
+  REPEATED_SIGNALS,
+  SAME_SIGNAL_MS,
+  STOP_SIGNALS,
+  type StopSignal,
+} from "../runtime/signals.ts";
 import { orderFailures, type RankFailure } from "./failures.ts";
 import { type OutputName, type StatusTerminal, styled } from "../runtime/terminal.ts";
 
@@ -64,6 +71,8 @@ export interface LaunchOutcome {
 export interface ElasticWords {
   /** The numbers of ranks that the batch can be divided among; undefined if no rank said. */
   readonly worldSizes: readonly number[] | undefined;
+  /** The output folder of the run; undefined if no rank said. */
+  readonly out: string | undefined;
   /** True if a step was taken. */
   readonly hasBegun: boolean;
   /** True if the ranks have left at a step's border, for others to go on. */
@@ -114,7 +123,7 @@ class Supervisor {
   /** Ranks' reports of their failures, by rank. */
   readonly #records = new Map<number, FailureRecord>();
   readonly #failures: RankFailure[] = [];
-  #words: ElasticWords = { worldSizes: undefined, hasBegun: false, regroups: false };
+  #words: ElasticWords = { worldSizes: undefined, out: undefined, hasBegun: false, regroups: false };
   #userSignal: StopSignal | undefined;
   #userSignalAt = 0;
   #terminated = false;
@@ -242,7 +251,7 @@ class Supervisor {
           reportFollows = said.failure.uncaught;
           kept(new TextEncoder().encode(`${failureText(said.failure)}\n`));
         } else if ("over" in said) this.#over.add(rank);
-        else if ("worldSizes" in said) this.#words = { ...this.#words, worldSizes: said.worldSizes };
+        else if ("worldSizes" in said) this.#words = { ...this.#words, worldSizes: said.worldSizes, out: said.out };
         else if ("begun" in said) this.#words = { ...this.#words, hasBegun: true };
         else if ("regroups" in said) this.#words = { ...this.#words, regroups: true };
         else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
@@ -306,7 +315,7 @@ class Supervisor {
 
   /**
    * A second signal kills. One that follows at once is the same signal, delivered by npm and by the terminal. A closing terminal
-   * and its shell both send SIGHUP, so a second SIGHUP kills nothing.
+   * and its shell both send SIGHUP, so a second SIGHUP kills nothing, and neither does a second SIGUSR1.
    */
   #forward(signal: StopSignal): void {
     const now = performance.now();
@@ -319,10 +328,10 @@ class Supervisor {
         const saving = [...this.#running].filter((rank) => !this.#over.has(rank));
         if (saving.length === 0) return;
         const who = rankList(saving);
-        const next = signal === "SIGHUP" ? "SIGTERM" : `a second ${signal}`;
+        const next = REPEATED_SIGNALS.includes(signal) ? "SIGTERM" : `a second ${signal}`;
         this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; ${next} kills`]);
       }, SAME_SIGNAL_MS);
-    } else if (signal !== "SIGHUP" && now - this.#userSignalAt > SAME_SIGNAL_MS) {
+    } else if (!REPEATED_SIGNALS.includes(signal) && now - this.#userSignalAt > SAME_SIGNAL_MS) {
       clearTimeout(this.#patience);
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }

@@ -27,8 +27,8 @@ export type ControlLine =
   | { readonly plain: string }
   /** The rank has saved everything, and only has to end. */
   | { readonly over: true }
-  /** The numbers of ranks, from the fewest to the most, that the run's batch can be divided among. */
-  | { readonly worldSizes: readonly number[] }
+  /** The numbers of ranks, from the fewest to the most, that the run's batch can be divided among, and its output folder. */
+  | { readonly worldSizes: readonly number[]; readonly out: string }
   /** The first step is taken: ranks that are started later go on from what this run has left. */
   | { readonly begun: true }
   /** All ranks leave at this step's border, for others to go on. */
@@ -66,6 +66,7 @@ function isControlLine(said: unknown): said is ControlLine {
   if ("begun" in said) return said.begun === true;
   if ("regroups" in said) return said.regroups === true;
   if ("worldSizes" in said) {
+    if (!("out" in said) || typeof said.out !== "string") return false;
     return Array.isArray(said.worldSizes) && said.worldSizes.every((size) => Number.isInteger(size) && size > 0);
   }
   if ("plain" in said) return typeof said.plain === "string";

@@ -250,6 +250,17 @@ export function removeQuietly(target: string): void {
   }
 }
 
+/** Copies a directory with its files, synced. */
+export function copyDirectory(from: string, to: string): void {
+  guarded(to, "make directory", () => fs.mkdirSync(to, { recursive: true }));
+  for (const name of listDirectory(from)) {
+    const [source, target] = [`${from}/${name}`, `${to}/${name}`];
+    if (pathKind(source) === "directory") copyDirectory(source, target);
+    else guarded(target, "write", () => fs.copyFileSync(source, target));
+  }
+  for (const name of listDirectory(to)) if (pathKind(`${to}/${name}`) === "file") syncDirectory(`${to}/${name}`);
+}
+
 /** Waits until the disk has the names in a directory, so that a rename survives a power failure. */
 export function syncDirectory(directory: string): void {
   const descriptor = guarded(directory, "sync", () => fs.openSync(directory, "r"));

@@ -92,7 +92,7 @@ export function beginElastic(config: RunConfig, elastic: ElasticRun, { log, outp
   const { rank, worldSize } = readRankEnvironment() ?? { rank: 0, worldSize: 1 };
   const divisions = divisionsOf(config, elastic);
   if (rank === 0) {
-    output.elastic?.({ worldSizes: divisions.map((division) => division.worldSize) });
+    output.elastic?.({ worldSizes: divisions.map((division) => division.worldSize), out: config.out });
     if (!elastic.goesOn) log.info(describeDivisions(divisions, config, elastic));
   }
   // Where none fits, the check of sizes says why, as for a run whose ranks stay.

@@ -18,7 +18,9 @@ export interface ProgressOutput {
   /** Tells the launcher what it needs to start ranks again; undefined without one. */
   readonly elastic?:
     | ((
-      news: { readonly worldSizes: readonly number[] } | { readonly begun: true } | { readonly regroups: true },
+      news: { readonly worldSizes: readonly number[]; readonly out: string } | { readonly begun: true } | {
+        readonly regroups: true;
+      },
     ) => void)
     | undefined;
 }

@@ -64,9 +64,16 @@ import type { TrainerOptions, TrainResult } from "./trainer_options.ts";
  *
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
-export async function runTraining(given: RunConfig, options: TrainerOptions): Promise<TrainResult> {
+export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
   const elastic = readElasticRun();
-  const config = elastic === undefined ? given : beginElastic(given, elastic, options);
+  return await runOn(elastic === undefined ? config : beginElastic(config, elastic, options), options, elastic);
+}
+
+async function runOn(
+  config: RunConfig,
+  options: TrainerOptions,
+  elastic: ElasticRun | undefined,
+): Promise<TrainResult> {
   requireThreads(config);
   requireTracker(config);
   requirePreference(config);

@@ -1,6 +1,6 @@
 /**
  * A training script with a model that takes milliseconds a step, and with faults to order:
- * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
+ * `fault=<rank or *>:<step>:<what>`, a further one after a comma for ranks that are started again, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
  * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
  * `nonfinite` (throws such an error); `kill-in=<kind>`, `hang-in=<kind>`, `other-in=<kind>` and `vanish-in=<kind>`: from then on, at the
  * first call of that kind, or about something that begins so, the rank is killed, hangs, calls something else in the call's group
@@ -53,8 +53,8 @@ process.exitCode = await runTrainingScript({
     ? {}
     : { tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url) },
   onStep: ({ step }, context) => {
-    const [rank, at, what = ""] = valueOf("fault")?.split(":") ?? [];
-    if (Number(process.env["TORCHELASTIC_RESTART_COUNT"] ?? "0") > 0) return; // a fault is done once
+    const start = Number(process.env["TORCHELASTIC_RESTART_COUNT"] ?? "0");
+    const [rank, at, what = ""] = valueOf("fault")?.split(",")[start]?.split(":") ?? [];
     // Writing to parameters is collective.
     if ((rank === "*" || Number(rank) === context.group.rank) && Number(at) === step) commit(what, context);
   },
