@@ -87,5 +87,8 @@ function denoPermissions(deno) {
   );
   // A profile is told beside what this machine reaches, and cards are counted by CUDA.
   const measures = args.includes("--profile") || args.some((text) => /^(--[\w-]+=)?gpu$/.test(text));
-  return [...all, run, ...writes ? ["--allow-write"] : [], ...measures ? ["--allow-ffi"] : []];
+  // Launchers of several hosts meet where ranks may be started again.
+  const meets = args.some((text) => /^--max[-_]restarts/.test(text)) && args.some((text) => /^--nnodes/.test(text));
+  const net = meets ? ["--allow-net"] : [];
+  return [...all, run, ...net, ...writes ? ["--allow-write"] : [], ...measures ? ["--allow-ffi"] : []];
 }

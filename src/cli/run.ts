@@ -5,28 +5,21 @@
  * @module
  */
 import process from "node:process";
-import { isRestricted, type LaunchIdentity, rankCommand, rankVariables, type Variables } from "../launch/command.ts";
-import { StandIn, standInScript } from "../launch/early_end.ts";
+import { isRestricted, rankCommand, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
 import { makeMemoryFolder } from "../launch/memory_folder.ts";
 import { requireProcesses } from "../launch/process_limit.ts";
-import { ELASTIC_STOP_TIMES, type Generation, superviseElastic } from "../launch/elastic.ts";
-import { defaultStopTimes, type LaunchOutcome, supervise } from "../launch/supervisor.ts";
-import { type OutputName, StatusTerminal, terminal } from "../runtime/terminal.ts";
+import type { LaunchOutcome } from "../launch/supervisor.ts";
+import { StatusTerminal, terminal } from "../runtime/terminal.ts";
 import type { Flag } from "../config/flags.ts";
 import { npmProblem } from "../config/npm_flags.ts";
 import { ConfigError, FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
 import { inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
 import { enclosingLauncher } from "../runtime/rank_environment.ts";
-import {
-  makeDirectory,
-  makeTemporaryDirectory,
-  openWritable,
-  pathKind,
-  removePath,
-  requireWritableDirectory,
-} from "../runtime/files.ts";
+import { makeTemporaryDirectory, pathKind, removePath, requireWritableDirectory } from "../runtime/files.ts";
+import { runElastic } from "./run_elastic.ts";
+import { rankStarter } from "./start_ranks.ts";
 import { coreCount, processId, requirePlatform, requireSharedMemory, workingDirectory } from "../runtime/processes.ts";
 
 /** The flags of the command. */
@@ -86,90 +79,16 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     screen.lines("stderr", [`fullyshard: the ranks' state is kept in '${memory.path}': ${memory.elsewhere}`]);
   }
   using files = new DisposableStack();
-  let folder: string | undefined;
-  const start = async ({ numRanks, number, restarts, goesOn }: Generation): Promise<LaunchOutcome> => {
-    const { elastic } = plan;
-    // The memory by which ranks of one start meet has the start's name: that of killed ranks must not be met.
-    const id = number === 0 ? runId : `${runId}-${number}`;
-    const shared: LaunchIdentity = {
-      numRanks,
-      numHosts: plan.numHosts,
-      hostRank: plan.hostRank,
-      masterAddr: plan.masterAddr,
-      masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
-      runId: id,
-      token,
-      numCores,
-      showsStatus: screen.showsStatus,
-      showsColors: screen.hasColors("stderr"),
-      columns: process.stdout.columns,
-      elastic: elastic && memory && {
-        id: runId,
-        restarts,
-        folder: memory.path,
-        maxRestarts: elastic.maxRestarts,
-        redundancyEvery: elastic.redundancyEvery,
-        fewestRanks: elastic.fewestRanks,
-        mostRanks: plan.numRanks,
-        goesOn,
-      },
-    };
-    const firstRank = plan.hostRank * numRanks;
-    // The output of a rank is kept byte for byte, in one file for each stream.
-    const keep = (rank: number, stream: OutputName): ((bytes: Uint8Array) => void) | undefined => {
-      if (!plan.stream(rank, stream).kept) return undefined;
-      // Other users have no business in it, and their folders are not in the way.
-      const isFirst = folder === undefined;
-      folder ??= plan.logDir ?? makeTemporaryDirectory("fullyshard-");
-      if (isFirst && plan.logDir === undefined) {
-        screen.lines("stderr", [`fullyshard: output is kept in ${folder}/${id}`]);
-      }
-      const place = `${folder}/${id}/rank${firstRank + rank}`;
-      makeDirectory(place);
-      const file = files.use(openWritable(`${place}/${stream}.log`, "create"));
-      return (bytes) => file.write(bytes);
-    };
-    const starts = Array.from({ length: numRanks }, (_, rank) => ({
-      rank: firstRank + rank,
-      command,
-      variables: rankVariables(rank, shared, inherited),
-      shown: { stdout: plan.stream(rank, "stdout").shown, stderr: plan.stream(rank, "stderr").shown },
-      keep: { stdout: keep(rank, "stdout"), stderr: keep(rank, "stderr") },
-    }));
-    using standIn = new StandIn(
-      plan.numHosts,
-      (reason) => rankCommand({ ...plan, scriptArgs: [reason], denoArgs: undefined }, standInScript(), inherited),
-      (rank) => starts.find((start) => start.rank === rank)?.variables,
-    );
-    const times = {
-      ...defaultStopTimes,
-      ...elastic === undefined ? {} : ELASTIC_STOP_TIMES,
-      userGraceMs: plan.stopGraceSeconds * 1000,
-    };
-    const outcome = await supervise(starts, screen, times, (end) => standIn.tell(end));
-    await standIn.finish();
-    return outcome;
-  };
-  const isHere = (rank: number): boolean => Math.floor(rank / plan.numRanks) === plan.hostRank;
-  const tell = ({ failures, stopped }: LaunchOutcome): void => {
+  const facts = { plan, command, inherited, screen, token, runId, numCores, memory: memory?.path };
+  const start = rankStarter(facts, files);
+  const tell = ({ failures, stopped }: LaunchOutcome, first = plan.hostRank * plan.numRanks): void => {
     screen.status("");
+    const isHere = (rank: number): boolean => rank >= first && rank < first + plan.numRanks;
     screen.lines("stderr", describeFailures(failures, stopped, screen.hasColors("stderr"), isHere));
   };
-  const save = async (kept: string, out: string): Promise<void> => {
-    const { adoptNewest } = await import("../checkpoint/sharded/adopt.ts");
-    try {
-      const saved = adoptNewest(kept, out);
-      if (saved !== undefined) screen.lines("stderr", [`fullyshard: what was in memory is saved as '${saved.path}'`]);
-    } catch (error) {
-      if (!(error instanceof FileError)) throw error;
-      screen.lines("stderr", [`fullyshard: what was in memory is lost: ${error.message}`]);
-    }
-  };
   const outcome = plan.elastic === undefined || memory === undefined
-    ? await start({ number: 0, numRanks: plan.numRanks, restarts: 0, lastError: undefined, goesOn: false })
-    : await superviseElastic({
-      ...{ plan: plan.elastic, mostRanks: plan.numRanks, folder: memory.path, terminal: screen, start, tell, save },
-    });
+    ? await start({ number: 0, numRanks: plan.numRanks, restarts: 0, goesOn: false })
+    : await runElastic(facts, plan.elastic, memory.path, start, tell);
   tell(outcome);
   const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>
     outcome.failures.some(({ record }) => record?.message.includes(`${flag}: `))

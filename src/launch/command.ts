@@ -65,6 +65,8 @@ export function denoPermissions(variables: Variables, scriptArgs: readonly strin
 export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts" | "hostRank" | "masterAddr"> {
   /** Port at which the ranks meet. */
   readonly masterPort: number;
+  /** True if all hosts are launchers on one machine, so that all ranks are those of one host. @default false */
+  readonly isOneMachine?: boolean;
   /** Id of the run on this host, different for every run there. */
   readonly runId: string;
   /** Secret that proves a rank's membership; undefined if hosts meet without one. */
@@ -96,14 +98,16 @@ export interface ElasticIdentity extends Pick<ElasticPlan, "maxRestarts" | "redu
 
 /** All environment variables of a rank on this host; `inherited` are the launcher's own. */
 export function rankVariables(localRank: number, run: LaunchIdentity, inherited: Variables): Variables {
+  const rank = run.hostRank * run.numRanks + localRank;
+  const worldSize = run.numHosts * run.numRanks;
   return {
     // Ranks share the cores: a native library that took all of them would stop the others.
     OMP_NUM_THREADS: String(Math.max(1, Math.floor(run.numCores / run.numRanks))),
     ...inherited,
-    RANK: String(run.hostRank * run.numRanks + localRank),
-    LOCAL_RANK: String(localRank),
-    WORLD_SIZE: String(run.numHosts * run.numRanks),
-    LOCAL_WORLD_SIZE: String(run.numRanks),
+    RANK: String(rank),
+    LOCAL_RANK: String(run.isOneMachine === true ? rank : localRank),
+    WORLD_SIZE: String(worldSize),
+    LOCAL_WORLD_SIZE: String(run.isOneMachine === true ? worldSize : run.numRanks),
     GROUP_RANK: String(run.hostRank),
     GROUP_WORLD_SIZE: String(run.numHosts),
     ...elasticVariables(run.elastic),

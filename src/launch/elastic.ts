@@ -26,11 +26,28 @@ import { nextWorld, type WorldLimits, type WorldState } from "./next_world.ts";
 import type { ElasticWords, LaunchOutcome, StopTimes } from "./supervisor.ts";
 
 /** One start of a run's ranks. */
-export interface Generation extends WorldState {
+export interface Generation {
   /** Number of the start, from 0. */
   readonly number: number;
+  /** Ranks of this host. */
+  readonly numRanks: number;
+  /** Failures after which ranks were started again. */
+  readonly restarts: number;
   /** True if ranks of an earlier start have taken a step. */
   readonly goesOn: boolean;
+  /** The place of this host among several; undefined for the place that the flags give. */
+  readonly place?: GenerationPlace | undefined;
+}
+
+/** The place of a host in a start over several hosts. */
+export interface GenerationPlace {
+  readonly run: string;
+  readonly numHosts: number;
+  readonly hostRank: number;
+  readonly masterAddr: string;
+  readonly masterPort: number;
+  /** True if all hosts are launchers on one machine, whose ranks meet by its memory. */
+  readonly isOneMachine: boolean;
 }
 
 /** Times that ranks have to stop after another one has failed: they have nothing to save. */

@@ -41,6 +41,8 @@ export interface LaunchPlan {
   readonly masterPort: number | undefined;
   /** The rules by which ranks are started again; undefined if the first failure ends the run. */
   readonly elastic: ElasticPlan | undefined;
+  /** Where launchers of several hosts meet in such a run: the first host's place, or that of each. */
+  readonly endpoints: readonly { readonly address: string; readonly port: number }[];
   /** Prefix of the run's name. */
   readonly runName: string;
   /** Lets hosts meet without a token. */
@@ -108,7 +110,11 @@ export const runFlags: readonly Flag[] = [
   one("tee", "<0-3|r:n,...>", "Output to log files and here: 1 stdout, 2 stderr, 3 both", "0", "t"),
   one("local-ranks-filter", "<r,...>", "Show the output of these ranks only"),
   one("rdzv-backend", "<name>", "static or c10d, which are the same here", "static"),
-  one("rdzv-endpoint", "<host:port>", "As --master-addr and --master-port"),
+  one(
+    "rdzv-endpoint",
+    "<host:port,...>",
+    "As --master-addr and --master-port; with --max-restarts of every host, so that one which comes back finds the others",
+  ),
   one("rdzv-id", "<name>", "Prefix of the run's name"),
   {
     name: "rdzv-insecure",
@@ -201,11 +207,12 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const grace = expect("stop-grace-seconds", "a positive number of seconds, at most a day", (value) => {
     return Number(value) > 0 && Number(value) <= 86_400;
   }) ?? "30";
-  const endpoint = expect(
+  const places = expect(
     "rdzv-endpoint",
-    "host:port with a port from 0 to 65535",
-    (value) => /^.+:\d+$/.test(value) && isPort(portOf(value)),
-  );
+    "host:port with a port from 0 to 65535, or with --max-restarts the endpoint of each host, divided by commas",
+    (value) => value.split(",").every((one) => /^.+:\d+$/.test(one) && isPort(portOf(one))),
+  )?.split(",") ?? [];
+  const [endpoint] = places;
   const port = expect("master-port", "a port from 0 to 65535", isPort) ??
     (endpoint === undefined ? undefined : portOf(endpoint));
   const trace = numHosts > 1
@@ -218,8 +225,12 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const numRanks = range !== undefined ? range.most : processes === "gpu" ? numCards ?? NaN : numCores;
   const isRange = fewestHosts < numHosts || (range !== undefined && range.fewest < range.most);
   const elastic = readElastic(text, { hosts: fewestHosts, ranks: range?.fewest ?? numRanks, isRange }, problems);
-  if (elastic !== undefined && numHosts > 1) {
-    throw new UnsupportedError("Cannot start the ranks of several hosts again: expected '--max-restarts 0'");
+  if (numHosts > 1 && elastic?.redundancyEvery !== undefined) {
+    throw new UnsupportedError("Cannot keep state in memory on several hosts: expected '--redundancy 0'");
+  }
+  if (elastic !== undefined && numHosts > 1 && range !== undefined && range.fewest < range.most) {
+    const expected = "one number, as ranks of several hosts come and go with their host";
+    problems.push({ path: "--nproc-per-node", expected, got: `'${processes}'` });
   }
   const streams = readStreams(text, numRanks, problems);
   const script = rest[0];
@@ -234,10 +245,13 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
     numRanks,
     numHosts,
     hostRank,
-    masterAddr: text("master-addr") ?? endpoint?.slice(0, endpoint.lastIndexOf(":")) ?? "127.0.0.1",
+    masterAddr: text("master-addr") ?? (endpoint === undefined ? "127.0.0.1" : hostOf(endpoint)),
     // As in torchrun, port 0 means any free port. Launchers on several hosts cannot agree on one.
     masterPort: Number(port ?? 0) !== 0 ? Number(port) : numHosts > 1 ? TORCHRUN_PORT : undefined,
     elastic,
+    endpoints: places.length > 0
+      ? places.map((place) => ({ address: hostOf(place), port: Number(portOf(place)) }))
+      : [{ address: text("master-addr") ?? "127.0.0.1", port: Number(port ?? 0) || TORCHRUN_PORT }],
     runName: text("rdzv-id") ?? "run",
     isInsecure: text("rdzv-insecure") === "true",
     runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
@@ -332,6 +346,10 @@ function one(name: string, placeholder: string, description: string, fallback?: 
     ...(fallback === undefined ? {} : { default: fallback }),
     ...(short === undefined ? {} : { short }),
   };
+}
+
+function hostOf(endpoint: string): string {
+  return endpoint.slice(0, endpoint.lastIndexOf(":"));
 }
 
 function portOf(endpoint: string): string {

@@ -19,6 +19,7 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
 import type { RankCommand, Variables } from "./command.ts";
 import type { RankEnd } from "./early_end.ts";
+import { startWatchdog } from "./watchdog.ts";
 import { LineReader } from "../runtime/lines.ts";
 import { rankList } from "../words.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
@@ -61,7 +62,7 @@ export interface LaunchOutcome {
   readonly failures: readonly RankFailure[];
   /** Ranks that had to be stopped, and reported no error. */
   readonly stopped: readonly number[];
-  /** The user's signal that ended the run. */
+  /** The user's. */
   readonly signal?: StopSignal | undefined;
   /** What the ranks said for runs that change their ranks. */
   readonly words: ElasticWords;
@@ -82,7 +83,7 @@ export interface ElasticWords {
 /** Default times. */
 export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
-/** Causes of signals, for those that users may meet. */
+/** Causes of signals that users may meet. */
 const SIGNAL_CAUSES: Readonly<Record<string, string>> = {
   SIGXFSZ: ", as a file would be larger than the process' limit ('ulimit -f')",
   SIGXCPU: ", as it has used the processor for longer than its limit ('ulimit -t')",
@@ -95,14 +96,16 @@ const numLastLines = 40;
  * Starts all ranks, in order, and waits for their end.
  *
  * @param onEnd receives each rank that has ended by itself
+ * @param stop asks all ranks to end, as after a failure
  */
 export function supervise(
   starts: readonly RankStart[],
   terminal: StatusTerminal,
   times: StopTimes = defaultStopTimes,
   onEnd: (end: RankEnd) => void = () => {},
+  stop?: AbortSignal,
 ): Promise<LaunchOutcome> {
-  return new Supervisor(starts, terminal, times, onEnd).outcome;
+  return new Supervisor(starts, terminal, times, onEnd, stop).outcome;
 }
 
 class Supervisor {
@@ -133,6 +136,7 @@ class Supervisor {
     terminal: StatusTerminal,
     times: StopTimes,
     onEnd: (end: RankEnd) => void,
+    stop: AbortSignal | undefined,
   ) {
     this.#terminal = terminal;
     this.#times = times;
@@ -151,6 +155,7 @@ class Supervisor {
     };
     this.#watchdog = startWatchdog(starts[0]?.variables ?? {});
     const ends = starts.map((start) => this.#start(start));
+    stop?.addEventListener("abort", () => this.#terminateSoon("a rank of another host ended"), { once: true });
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       terminal.onClosed = () => {};
@@ -282,12 +287,16 @@ class Supervisor {
     if (end.exitCode === 0 || this.#userSignal !== undefined) return;
     const pid = this.#children.get(rank)?.pid;
     this.#failures.push({ rank, pid, record: undefined, time: Date.now(), ...end });
-    if (this.#failures.length > 1 || this.#running.size === 0) return;
+    if (this.#failures.length === 1) this.#terminateSoon(`rank ${rank} ${end.detail}`);
+  }
+
+  /** Gives ranks the time to notice a failure themselves, and stops them then. */
+  #terminateSoon(why: string): void {
+    if (this.#running.size === 0 || this.#terminated) return;
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       if (this.#running.size === 0) return;
-      this.#terminal.lines("stderr", [
-        `fullyshard: rank ${rank} ${end.detail}; stopping ${rankList([...this.#running])}`,
-      ]);
+      this.#terminal.lines("stderr", [`fullyshard: ${why}; stopping ${rankList([...this.#running])}`]);
       this.#terminate("SIGTERM", this.#times.graceMs);
     }, this.#times.noticeMs);
   }
@@ -361,33 +370,4 @@ function signalGroup(child: ChildProcess | undefined, signal: NodeJS.Signals): v
 function signalByShell(group: number, signal: NodeJS.Signals): void {
   const command = 'kill -s "$0" -- "-$1"';
   spawnSync("/bin/sh", ["-c", command, signal.replace(/^SIG/, ""), String(group)], { stdio: "ignore" });
-}
-
-const watchdogScript = `while read -r word; do [ "$word" = done ] && exit 0; groups="$groups $word"; done
-for group in $groups; do kill -s TERM -- "-$group"; done 2>/dev/null
-sleep 0.5 2>/dev/null || sleep 1
-for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
-ranks=$(grep -azlxF "FULLYSHARD_RUN_ID=$1" /proc/[0-9]*/environ 2>/dev/null)
-[ -n "$ranks" ] && for file in $(grep -azlxF "GROUP_RANK=$2" $ranks 2>/dev/null); do
-  pid=\${file#/proc/}; kill -s KILL "\${pid%/environ}"
-done 2>/dev/null
-[ -n "$3" ] && rm -rf -- "$3"`;
-
-/**
- * Starts the shell of Note [Stopping ranks]. Its end of the pipe closes when this process is gone, for any reason.
- *
- * @param variables the environment of a rank
- */
-function startWatchdog(
-  { FULLYSHARD_RUN_ID: run = "", GROUP_RANK: host = "", FULLYSHARD_ELASTIC_FOLDER: memory = "" }: Variables,
-): ChildProcess {
-  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog", run, host, memory], {
-    stdio: ["pipe", "ignore", "ignore"],
-    detached: true,
-  });
-  // Without a shell the run goes on; only if the launcher is killed, its ranks are left behind.
-  watchdog.once("error", () => {});
-  watchdog.stdin?.once("error", () => {});
-  if (watchdog.pid !== undefined) watchdog.unref();
-  return watchdog;
 }

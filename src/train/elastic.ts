@@ -83,18 +83,17 @@ export function divisionsOf(
 }
 
 /**
- * The configuration of a run on this number of ranks. Rank 0 says at the first start with which numbers the run can go on, and tells the
- * launcher.
+ * The configuration of a run on this number of ranks. Ranks tell their launcher with which numbers the run can go on, and rank 0 says
+ * so at the first start.
  *
  * @throws {ConfigError} as {@link divisionsOf}
  */
 export function beginElastic(config: RunConfig, elastic: ElasticRun, { log, output }: TrainerOptions): RunConfig {
   const { rank, worldSize } = readRankEnvironment() ?? { rank: 0, worldSize: 1 };
   const divisions = divisionsOf(config, elastic);
-  if (rank === 0) {
-    output.elastic?.({ worldSizes: divisions.map((division) => division.worldSize), out: config.out });
-    if (!elastic.goesOn) log.info(describeDivisions(divisions, config, elastic));
-  }
+  // Each host's launcher hears it from its own ranks, as any host may be lost.
+  output.elastic?.({ worldSizes: divisions.map((division) => division.worldSize), out: config.out });
+  if (rank === 0 && !elastic.goesOn) log.info(describeDivisions(divisions, config, elastic));
   // Where none fits, the check of sizes says why, as for a run whose ranks stay.
   const own = divisions.find((division) => division.worldSize === worldSize);
   return own === undefined ? config : { ...config, microBatches: own.microBatches };

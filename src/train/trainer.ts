@@ -263,7 +263,7 @@ class Training {
       if (this.#step === first + 1) {
         const done = await this.#run.group.together("begin the output folder", beginFolder);
         if (!main) this.#journal.begin(undefined, first);
-        if (main) this.#options.output.elastic?.({ begun: true });
+        this.#options.output.elastic?.({ begun: true });
         if (done !== undefined) log.info(done);
       }
       const evaluated = await evaluations.after(this.#step, context, loader);
@@ -303,7 +303,7 @@ class Training {
       ? `Stopped after step ${this.#step} of ${steps}${why}`
       : "Trained";
     log.info(`${where}: ${taken}`);
-    if (regroups && main) this.#options.output.elastic?.({ regroups });
+    if (regroups) this.#options.output.elastic?.({ regroups });
     else if (!isOver) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
     return { signal, isOver };
   }
