@@ -4,7 +4,6 @@
  *
  * @module
  */
-import process from "node:process";
 import { isRestricted, rankCommand, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
