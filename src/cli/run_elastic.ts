@@ -38,12 +38,16 @@ export async function runElastic(
   const mark = `${memory}/${REGROUP_MARK}`;
   let isFirst = true;
   const limits = { fewestHosts: elastic.fewestHosts, mostHosts: plan.numHosts, maxRestarts: elastic.maxRestarts };
-  const startHost = async (at: HostStart, stop: AbortSignal): Promise<LaunchOutcome> => {
+  const startHost = async (
+    at: HostStart,
+    stop: AbortSignal,
+    onKept: (step: number) => void,
+  ): Promise<LaunchOutcome> => {
     const { hosts, index: hostRank, masterAddr, masterPort, isOneMachine, run, number, restarts, goesOn } = at;
     if (!isFirst || at.why !== "") say(`going on with ${hosts.length} of at most ${plan.numHosts} hosts${why(at.why)}`);
     isFirst = false;
     const place = { run, numHosts: hosts.length, hostRank, masterAddr, masterPort, isOneMachine };
-    const outcome = await start({ number, numRanks: plan.numRanks, restarts, goesOn, place }, stop);
+    const outcome = await start({ number, numRanks: plan.numRanks, restarts, goesOn, place }, stop, onKept);
     if (outcome.exitCode !== 0) tell(outcome, hostRank * plan.numRanks);
     return outcome;
   };
@@ -52,6 +56,7 @@ export async function runElastic(
       ...{ limits, endpoints: plan.endpoints, nodeRank: plan.hostRank, numRanks: plan.numRanks, run: runId, say },
       token: token ?? "",
       start: startHost,
+      memory,
       regroup: (isAsked) => isAsked ? openWritable(mark, "create").close() : removeQuietly(mark),
     });
     return { ...outcome, failures: [], stopped: [] }; // they are told already

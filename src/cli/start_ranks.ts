@@ -32,14 +32,23 @@ export interface RunFacts {
   readonly memory: string | undefined;
 }
 
-/** Starts ranks, and waits for their end. @param stop asks them to end, as after a failure */
-export type StartRanks = (generation: Generation, stop?: AbortSignal) => Promise<LaunchOutcome>;
+/**
+ * Starts ranks, and waits for their end.
+ *
+ * @param stop asks them to end, as after a failure
+ * @param onKept takes each step whose state is kept in memory
+ */
+export type StartRanks = (
+  generation: Generation,
+  stop?: AbortSignal,
+  onKept?: (step: number) => void,
+) => Promise<LaunchOutcome>;
 
 /** A function that starts ranks. @param files closes their logs at the end of the run */
 export function rankStarter(facts: RunFacts, files: DisposableStack): StartRanks {
   const { plan, command, inherited, screen, token, numCores } = facts;
   let folder: string | undefined;
-  return async (generation, stop) => {
+  return async (generation, stop, onKept) => {
     const { elastic } = plan;
     const { numRanks, number, place } = generation;
     const { numHosts, hostRank, masterAddr } = place ?? plan;
@@ -88,7 +97,7 @@ export function rankStarter(facts: RunFacts, files: DisposableStack): StartRanks
       ...elastic === undefined ? {} : ELASTIC_STOP_TIMES,
       userGraceMs: plan.stopGraceSeconds * 1000,
     };
-    const outcome = await supervise(starts, screen, times, (end) => standIn.tell(end), stop);
+    const outcome = await supervise(starts, screen, times, (end) => standIn.tell(end), stop, onKept);
     await standIn.finish();
     return outcome;
   };
@@ -104,6 +113,7 @@ function elasticOf(
   const { maxRestarts, redundancyEvery, fewestRanks, fewestHosts } = elastic;
   return {
     ...{ id: place?.run ?? runId, restarts, folder: memory, maxRestarts, redundancyEvery, goesOn },
+    hasHosts: numHosts > 1,
     fewestRanks: fewestRanks * fewestHosts,
     mostRanks: numRanks * numHosts,
   };

@@ -92,6 +92,8 @@ export interface ElasticIdentity extends Pick<ElasticPlan, "maxRestarts" | "redu
   /** The fewest and the most ranks of the run. */
   readonly fewestRanks: number;
   readonly mostRanks: number;
+  /** True if the run may have several hosts. */
+  readonly hasHosts: boolean;
   /** True if ranks of an earlier start have taken a step. */
   readonly goesOn: boolean;
 }
@@ -135,6 +137,7 @@ function elasticVariables(run: ElasticIdentity | undefined): Variables {
     FULLYSHARD_ELASTIC_FOLDER: run.folder,
     FULLYSHARD_ELASTIC_RANKS: `${run.fewestRanks}:${run.mostRanks}`,
     ...run.redundancyEvery === undefined ? {} : { FULLYSHARD_ELASTIC_EVERY: String(run.redundancyEvery) },
+    ...run.hasHosts ? { FULLYSHARD_ELASTIC_HOSTS: "1" } : {},
     ...run.goesOn ? { FULLYSHARD_ELASTIC_GOES_ON: "1" } : {},
   };
 }

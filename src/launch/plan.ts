@@ -225,9 +225,6 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const numRanks = range !== undefined ? range.most : processes === "gpu" ? numCards ?? NaN : numCores;
   const isRange = fewestHosts < numHosts || (range !== undefined && range.fewest < range.most);
   const elastic = readElastic(text, { hosts: fewestHosts, ranks: range?.fewest ?? numRanks, isRange }, problems);
-  if (numHosts > 1 && elastic?.redundancyEvery !== undefined) {
-    throw new UnsupportedError("Cannot keep state in memory on several hosts: expected '--redundancy 0'");
-  }
   if (elastic !== undefined && numHosts > 1 && range !== undefined && range.fewest < range.most) {
     const expected = "one number, as ranks of several hosts come and go with their host";
     problems.push({ path: "--nproc-per-node", expected, got: `'${processes}'` });

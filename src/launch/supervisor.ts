@@ -97,6 +97,7 @@ const numLastLines = 40;
  *
  * @param onEnd receives each rank that has ended by itself
  * @param stop asks all ranks to end, as after a failure
+ * @param onKept takes each step whose state is kept in memory
  */
 export function supervise(
   starts: readonly RankStart[],
@@ -104,8 +105,9 @@ export function supervise(
   times: StopTimes = defaultStopTimes,
   onEnd: (end: RankEnd) => void = () => {},
   stop?: AbortSignal,
+  onKept: (step: number) => void = () => {},
 ): Promise<LaunchOutcome> {
-  return new Supervisor(starts, terminal, times, onEnd, stop).outcome;
+  return new Supervisor(starts, terminal, times, onEnd, stop, onKept).outcome;
 }
 
 class Supervisor {
@@ -113,6 +115,7 @@ class Supervisor {
   readonly #terminal: StatusTerminal;
   readonly #times: StopTimes;
   readonly #onEnd: (end: RankEnd) => void;
+  readonly #onKept: (step: number) => void;
   /** The processes that were started, by rank. */
   readonly #children = new Map<number, ChildProcess>();
   readonly #running = new Set<number>();
@@ -137,7 +140,9 @@ class Supervisor {
     times: StopTimes,
     onEnd: (end: RankEnd) => void,
     stop: AbortSignal | undefined,
+    onKept: (step: number) => void,
   ) {
+    this.#onKept = onKept;
     this.#terminal = terminal;
     this.#times = times;
     ignoreFileSizeSignal();
@@ -258,6 +263,7 @@ class Supervisor {
         } else if ("over" in said) this.#over.add(rank);
         else if ("worldSizes" in said) this.#words = { ...this.#words, worldSizes: said.worldSizes, out: said.out };
         else if ("begun" in said) this.#words = { ...this.#words, hasBegun: true };
+        else if ("kept" in said) this.#onKept(said.kept);
         else if ("regroups" in said) this.#words = { ...this.#words, regroups: true };
         else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
         else if (shown) this.#terminal.status(said.status);

@@ -31,6 +31,8 @@ export type ControlLine =
   | { readonly worldSizes: readonly number[]; readonly out: string }
   /** The first step is taken: ranks that are started later go on from what this run has left. */
   | { readonly begun: true }
+  /** The state of a step is kept in this host's memory. */
+  | { readonly kept: number }
   /** All ranks leave at this step's border, for others to go on. */
   | { readonly regroups: true }
   | { readonly failure: FailureRecord };
@@ -63,6 +65,7 @@ function isControlLine(said: unknown): said is ControlLine {
   if (typeof said !== "object" || said === null) return false;
   if ("status" in said) return typeof said.status === "string";
   if ("over" in said) return said.over === true;
+  if ("kept" in said) return Number.isSafeInteger(said.kept);
   if ("begun" in said) return said.begun === true;
   if ("regroups" in said) return said.regroups === true;
   if ("worldSizes" in said) {

@@ -46,6 +46,7 @@ export const ENV = {
     meaning: "steps between two copies of the ranks' state in memory; set by 'fullyshard run --redundancy 1'",
     kind: "integer",
   },
+  FULLYSHARD_ELASTIC_HOSTS: { meaning: "set where such a run has several hosts", kind: "flag" },
   FULLYSHARD_ELASTIC_GOES_ON: { meaning: "set where earlier ranks of the run have taken a step", kind: "flag" },
   FULLYSHARD_RDZV_INSECURE: {
     meaning: "1: hosts meet without FULLYSHARD_TOKEN; set by 'fullyshard run --rdzv-insecure'",

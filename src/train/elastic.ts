@@ -4,13 +4,13 @@
  *
  * @module
  */
-import { listCheckpoints } from "../checkpoint/sharded/directory.ts";
+import { checkpointPath, listCheckpoints } from "../checkpoint/sharded/directory.ts";
 import type { Ranks } from "../checkpoint/format/ranks.ts";
 import { at } from "../at.ts";
 import { ConfigError } from "../errors.ts";
-import { KEPT_FOLDER, REGROUP_MARK } from "../runtime/elastic_folder.ts";
+import { COPIED_FILE, KEPT_FOLDER, REGROUP_MARK } from "../runtime/elastic_folder.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
-import { pathExists } from "../runtime/files.ts";
+import { pathExists, pathKind, readTextSync } from "../runtime/files.ts";
 import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { countOf } from "../words.ts";
 import { axesOf } from "./axes_config.ts";
@@ -23,6 +23,10 @@ export interface ElasticRun {
   readonly mostRanks: number;
   /** Folder of the state in memory. */
   readonly kept: string;
+  /** True if there may be several hosts, each with a folder of its own. */
+  readonly hasHosts: boolean;
+  /** The last step whose state the next host has too; -1 for none. */
+  readonly copiedStep: () => number;
   /** Steps between two copies there; undefined: none. */
   readonly every: number | undefined;
   /** True if ranks that were started earlier have taken a step. */
@@ -40,10 +44,17 @@ export function readElasticRun(environment: Environment = processEnvironment()):
     fewestRanks: Number(range[1]),
     mostRanks: Number(range[2]),
     kept: `${folder}/${KEPT_FOLDER}`,
+    hasHosts: environment.flag("FULLYSHARD_ELASTIC_HOSTS"),
+    copiedStep: () => stepIn(`${folder}/${COPIED_FILE}`),
     every: environment.integer("FULLYSHARD_ELASTIC_EVERY"),
     goesOn: environment.flag("FULLYSHARD_ELASTIC_GOES_ON"),
     isAskedToLeave: () => pathExists(`${folder}/${REGROUP_MARK}`),
   };
+}
+
+/** The step in a file that is replaced whole. */
+function stepIn(file: string): number {
+  return pathKind(file) === "file" ? Number(readTextSync(file)) : -1;
 }
 
 /** The division of a batch among a number of ranks. */
@@ -142,7 +153,8 @@ export async function resumePlaces(
   const [kept = -1, saved = -1]: readonly number[] = JSON.parse(
     at(ranks.exchangeText(JSON.stringify(own), "look for kept state"), 0, "steps of rank"),
   );
-  const memory = { directory: elastic.kept, from: "auto", isMemory: true };
+  // Each host has a folder of its own, so ranks take rank 0's step, and not its path.
+  const memory = { directory: elastic.kept, from: checkpointPath(elastic.kept, kept), isMemory: true };
   const disk = { directory: out, from: "auto", isMemory: false };
   const places = kept >= saved ? [[kept, memory], [saved, disk]] as const : [[saved, disk], [kept, memory]] as const;
   return [

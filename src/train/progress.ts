@@ -19,6 +19,8 @@ export interface ProgressOutput {
   readonly elastic?:
     | ((
       news: { readonly worldSizes: readonly number[]; readonly out: string } | { readonly begun: true } | {
+        readonly kept: number;
+      } | {
         readonly regroups: true;
       },
     ) => void)

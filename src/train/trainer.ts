@@ -194,7 +194,7 @@ class Training {
       for (const { onSave } of this.#options.callbacks ?? []) await onSave?.({ path, step }, context);
     };
     using saver = new CheckpointSaver(context, config, this.#log, onSaved);
-    using keeper = keeperOf(context, config, this.#elastic, this.#log);
+    using keeper = keeperOf(context, config, this.#elastic, this.#log, this.#options.output);
     const facts = { config, run: this.#run, model, estimate, data, resumed: this.#resumed, firstStep: this.#step };
     const record = group.rank === 0 ? recordOf({ ...facts, set: this.#options.set }) : undefined;
     const begin = (): string | undefined => {
@@ -282,9 +282,11 @@ class Training {
       if (savesBest || news.saves || (saveEvery > 0 && this.#step % saveEvery === 0)) {
         await this.#save(context, loader, saver, evaluations);
       }
-      if (keeper?.wants(this.#step, stops === REGROUPS) === true) {
-        await keeper.keep(stateOf(this.#config, this.#step, context, loader, evaluations));
-      }
+      await keeper?.keep(
+        this.#step,
+        stops === REGROUPS,
+        () => stateOf(this.#config, this.#step, context, loader, evaluations),
+      );
     }
     await keeper?.finish();
     // More steps would later resume from the last step's checkpoint.

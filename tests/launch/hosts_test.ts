@@ -25,7 +25,7 @@ class Scene {
     const got: LauncherMessage[] = [];
     this.sent.set(id, got);
     const hello = { kind: "hello", id, nodeRank, numRanks: 2, port: 1, rankPort: 100 + nodeRank, machine: id } as const;
-    const known = { number: -1, restarts: 0, goesOn: false, ...more };
+    const known = { number: -1, restarts: 0, goesOn: false, held: [], ...more };
     this.leader.join({ ...hello, ...known }, { address: `host-${id}`, send: (message) => got.push(message) });
   }
 
@@ -37,7 +37,8 @@ class Scene {
       isSetting: false,
       regroups: false,
       goesOn: true,
-    } as const;
+      held: [],
+    };
     this.leader.take(id, { kind: "ended", number: this.start(id)?.number ?? NaN, ...usual, ...more });
   }
 
@@ -121,6 +122,21 @@ test("a leader that takes over from a silent one needs more than a half of the h
   most.come("b", 1, { number: 4 });
   most.come("c", 2, { number: 4, restarts: 1 });
   assert.deepEqual([most.start("c")?.number, most.start("c")?.restarts], [5, 1]);
+});
+
+test("a leader takes the newest state of which the hosts have all files, and says who has them", () => {
+  using scene = new Scene();
+  for (const [rank, id] of ["a", "b", "c"].entries()) scene.come(id, rank);
+  const needs = ["manifest.json", "1.safetensors", "2.safetensors", "3.safetensors"];
+  scene.leader.lose("b");
+  // Host b's part of step 8 had not come to host c.
+  const ofA = [{ step: 8, holds: needs.slice(0, 2), needs }, { step: 6, holds: needs.slice(0, 2), needs }];
+  const ofC = [{ step: 6, holds: needs.slice(2), needs }, { step: 8, holds: needs.slice(3), needs }];
+  scene.end("a", { failed: true, held: ofA });
+  scene.end("c", { failed: true, held: ofC });
+  const [first, second] = [needs.slice(0, 2), needs.slice(2)];
+  const sources = [{ address: "host-a", port: 1, files: first }, { address: "host-c", port: 1, files: second }];
+  assert.deepEqual(scene.start("a")?.from, { step: 6, sources });
 });
 
 test("hosts with other numbers of ranks are refused", () => {

@@ -5,7 +5,7 @@
  * @module
  */
 import { countOf } from "../../words.ts";
-import type { Hello, HostEnd, HostStart, LauncherMessage } from "./messages.ts";
+import type { Hello, HostEnd, HostStart, HostState, LauncherMessage, StartState } from "./messages.ts";
 
 /** Time for further hosts once there are enough, at the first start; torchrun's last call. */
 const LAST_CALL_MS = 30_000;
@@ -34,6 +34,7 @@ interface Member {
   readonly hello: Hello;
   readonly link: MemberLink;
   rankPort: number;
+  held: readonly HostState[];
 }
 
 /** The state that a new leader takes over. */
@@ -101,7 +102,7 @@ export class Leader {
       const why = `this host has ${countOf(hello.numRanks, "rank")}, others have ${ranks}: give each as many`;
       return link.send({ kind: "end", why });
     }
-    this.#members.set(hello.id, { hello, link, rankPort: hello.rankPort });
+    this.#members.set(hello.id, { hello, link, rankPort: hello.rankPort, held: hello.held });
     this.#goesOn ||= hello.goesOn;
     this.#worldSizes ??= hello.worldSizes;
     this.#restarts = Math.max(this.#restarts, hello.restarts);
@@ -123,7 +124,7 @@ export class Leader {
   take(id: string, end: HostEnd): void {
     const [member, current] = [this.#members.get(id), this.#current];
     if (member === undefined || current === undefined || end.number !== this.#number) return;
-    member.rankPort = end.rankPort;
+    [member.rankPort, member.held] = [end.rankPort, end.held];
     current.ends.set(id, end);
     this.#goesOn ||= end.goesOn;
     this.#worldSizes = end.worldSizes ?? this.#worldSizes;
@@ -240,6 +241,7 @@ export class Leader {
       masterAddr: first.link.address,
       masterPort: first.rankPort,
       isOneMachine: chosen.every(({ hello }) => hello.machine === first.hello.machine && hello.machine !== ""),
+      from: stateOf([...this.#members.values()]),
       why: this.#why,
     };
     for (const [index, { link }] of chosen.entries()) link.send({ ...common, index });
@@ -250,4 +252,21 @@ export class Leader {
     if (why !== "") this.#say(why);
     for (const { link } of this.#members.values()) link.send({ kind: "end", why });
   }
+}
+
+/** The newest state whose files the hosts have together, each file from one of them. */
+function stateOf(members: readonly Member[]): StartState | undefined {
+  const steps = new Set(members.flatMap(({ held }) => held.map(({ step }) => step)));
+  for (const step of [...steps].sort((a, b) => b - a)) {
+    const own = members.map((member) => ({ member, state: member.held.find((state) => state.step === step) }));
+    const needs = own.flatMap(({ state }) => state?.needs ?? []);
+    const taken = new Set<string>();
+    const sources = own.flatMap(({ member: { hello, link }, state }) => {
+      const files = state?.holds.filter((name) => !taken.has(name)) ?? [];
+      for (const name of files) taken.add(name);
+      return files.length === 0 ? [] : [{ address: link.address, port: hello.port, files }];
+    });
+    if (needs.length > 0 && needs.every((name) => taken.has(name))) return { step, sources };
+  }
+  return undefined;
 }

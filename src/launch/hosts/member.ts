@@ -18,12 +18,21 @@ import type { LaunchOutcome } from "../supervisor.ts";
 import { headOf } from "../failures.ts";
 import { type HostLimits, Leader, type LeadState, type MemberLink } from "./leader.ts";
 import type { Hello, HostStart, LauncherMessage, StartedHost } from "./messages.ts";
+import { StateCopies } from "./copies.ts";
 import { connectPeer, freePort, type Peer, type PeerEnd, type PeerServer, servePeers } from "./wire.ts";
 
 /** Pause between two attempts to find the leader, and the longest time of them; torchrun's. */
 const [RETRY_MS, FIND_MS] = [200, 600_000] as const;
 /** Longest time for a new leader to answer. */
 const SUCCESSION_MS = 10_000;
+
+/** The end of ranks that were not started. */
+const NOT_STARTED: LaunchOutcome = {
+  exitCode: 1,
+  failures: [],
+  stopped: [],
+  words: { worldSizes: undefined, out: undefined, hasBegun: false, regroups: false },
+};
 
 /** A place at which a launcher may listen. */
 export interface Endpoint {
@@ -42,8 +51,14 @@ export interface MemberOptions {
   /** Id of the run, if this launcher leads first. */
   readonly run: string;
   readonly say: (text: string) => void;
-  /** Starts ranks, and waits for their end. @param stop asks them to end */
-  readonly start: (start: HostStart, stop: AbortSignal) => Promise<LaunchOutcome>;
+  /** Starts ranks, and waits for their end. @param stop asks them to end @param onKept takes each step whose state is kept */
+  readonly start: (
+    start: HostStart,
+    stop: AbortSignal,
+    onKept: (step: number) => void,
+  ) => Promise<LaunchOutcome>;
+  /** The folder in memory, with the state of the host's ranks. */
+  readonly memory: string;
   /** Asks ranks to leave at a step's border, or takes that back. */
   readonly regroup: (isAsked: boolean) => void;
 }
@@ -76,12 +91,14 @@ class HostMember {
   #stop: AbortController | undefined;
   #running: Promise<void> | undefined;
   #outcome: LaunchOutcome | undefined;
+  readonly #copies: StateCopies;
   #goesOn = false;
   #worldSizes: readonly number[] | undefined;
   #isOver = false;
 
   constructor(options: MemberOptions) {
     this.#options = options;
+    this.#copies = new StateCopies(options.memory, options.token, this.#id);
   }
 
   async run(): Promise<LaunchOutcome> {
@@ -150,7 +167,7 @@ class HostMember {
   /** A launcher has connected, and asks to join. */
   #serve(peer: Peer): void {
     peer.onMessage = (message) => {
-      if (message.kind !== "hello") return;
+      if (message.kind !== "hello") return this.#copies.serve(peer, message);
       const leader = this.#leader;
       if (leader === undefined) return peer.send({ kind: "elsewhere" });
       const { id } = message;
@@ -174,9 +191,13 @@ class HostMember {
     };
   }
 
-  #known(): Pick<Hello, "goesOn" | "worldSizes"> {
+  #known(): Pick<Hello, "goesOn" | "worldSizes" | "held"> {
     const worldSizes = this.#worldSizes;
-    return { goesOn: this.#goesOn, ...worldSizes === undefined ? {} : { worldSizes: [...worldSizes] } };
+    return {
+      goesOn: this.#goesOn,
+      held: this.#copies.inventory(),
+      ...worldSizes === undefined ? {} : { worldSizes: [...worldSizes] },
+    };
   }
 
   #take(message: LauncherMessage): void {
@@ -194,7 +215,10 @@ class HostMember {
     this.#goesOn ||= start.goesOn;
     const stop = new AbortController();
     this.#stop = stop;
-    const outcome = await this.#options.start(start, stop.signal);
+    const next = start.hosts[(start.index + 1) % start.hosts.length];
+    const outcome = await this.#prepare(start, next?.id === this.#id ? undefined : next)
+      ? await this.#options.start(start, stop.signal, (step) => void this.#copies.send(step))
+      : NOT_STARTED;
     this.#options.regroup(false);
     this.#outcome = outcome;
     const { failures: [first], words, signal } = outcome;
@@ -212,6 +236,17 @@ class HostMember {
     };
     if (this.#leader !== undefined) this.#leader.take(this.#id, ended);
     else this.#peer?.send(ended);
+  }
+
+  /** Takes the state to go on from. @returns false if a host does not give its files */
+  async #prepare(start: HostStart, next: StartedHost | undefined): Promise<boolean> {
+    try {
+      await this.#copies.prepare(start.number, start.from, next);
+      return true;
+    } catch (error) {
+      this.#options.say(`cannot take the state in memory: ${error instanceof Error ? error.message : String(error)}`);
+      return false;
+    }
   }
 
   /** The leader is lost: this launcher leads, or comes to the one that does. */
@@ -259,13 +294,7 @@ class HostMember {
     this.#isOver = true;
     if (why !== "") this.#options.say(why);
     this.#stop?.abort();
-    const none: LaunchOutcome = {
-      exitCode: 1,
-      failures: [],
-      stopped: [],
-      words: { worldSizes: undefined, out: undefined, hasBegun: false, regroups: false },
-    };
-    void (this.#running ?? Promise.resolve()).then(() => this.#over.resolve(this.#outcome ?? none));
+    void (this.#running ?? Promise.resolve()).then(() => this.#over.resolve(this.#outcome ?? NOT_STARTED));
   }
 }
 

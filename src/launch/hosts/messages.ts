@@ -11,6 +11,23 @@ export interface KnownOfRun {
   readonly goesOn: boolean;
   /** The numbers of ranks that the batch can be divided among; undefined before a rank has said. */
   readonly worldSizes?: readonly number[] | undefined;
+  /** The states in its memory. */
+  readonly held: readonly HostState[];
+}
+
+/** A state in memory of which a host has files. */
+export interface HostState {
+  readonly step: number;
+  readonly holds: readonly string[];
+  /** The files that the whole state has; empty where that is not known. */
+  readonly needs: readonly string[];
+}
+
+/** The state that a start goes on from. */
+export interface StartState {
+  readonly step: number;
+  /** Hosts that have its files. */
+  readonly sources: readonly { readonly address: string; readonly port: number; readonly files: readonly string[] }[];
 }
 
 /** A launcher as it joins. */
@@ -77,6 +94,8 @@ export interface HostStart {
   readonly masterPort: number;
   /** True if all hosts are launchers on one machine. */
   readonly isOneMachine: boolean;
+  /** The state in memory to go on from; undefined if there is none. */
+  readonly from?: StartState | undefined;
   /** The reason of the start, in words; empty for the first. */
   readonly why: string;
 }
@@ -94,6 +113,19 @@ export type LauncherMessage =
   | { readonly kind: "stop"; readonly number: number }
   /** Ranks of a start are to leave at a step's border. */
   | { readonly kind: "regroup"; readonly number: number }
+  /** Asks for files of a state. */
+  | { readonly kind: "fetch"; readonly step: number; readonly names: readonly string[] }
+  /** A part of a file of a state, in base64. */
+  | {
+    readonly kind: "piece";
+    readonly source: string;
+    readonly step: number;
+    readonly name: string;
+    readonly offset: number;
+    readonly data: string;
+  }
+  /** All files were sent; as an answer, all have come. */
+  | { readonly kind: "sent"; readonly source: string; readonly step: number }
   /** The run has ended. */
   | { readonly kind: "end"; readonly why: string };
 
@@ -107,7 +139,11 @@ let made: z.ZodType<LauncherMessage> | undefined;
 
 function schema(): z.ZodType<LauncherMessage> {
   const [count, text, word, flag] = [z.int().min(0), z.string(), z.string().min(1), z.boolean()];
-  const known = { goesOn: flag, worldSizes: z.array(z.int().min(1)).optional() };
+  // Names become paths.
+  const [file, id] = [z.string().regex(/^[\w-][\w.-]*$/), z.string().regex(/^[\w-]+$/)];
+  const held = z.array(z.strictObject({ step: count, holds: z.array(file), needs: z.array(file) }));
+  const known = { goesOn: flag, worldSizes: z.array(z.int().min(1)).optional(), held };
+  const source = z.strictObject({ address: word, port: count, files: z.array(file) });
   return made ??= z.discriminatedUnion("kind", [
     z.strictObject({
       ...{ kind: z.literal("hello"), id: word, nodeRank: count, numRanks: z.int().min(1), port: count },
@@ -120,12 +156,16 @@ function schema(): z.ZodType<LauncherMessage> {
     z.strictObject({
       ...{ kind: z.literal("start"), number: count, restarts: count, goesOn: flag, run: word, leader: word },
       ...{ index: count, masterAddr: word, masterPort: count, isOneMachine: flag, why: text },
+      from: z.strictObject({ step: count, sources: z.array(source) }).optional(),
       hosts: z.array(z.strictObject({ id: word, address: word, port: count })).min(1),
     }),
     z.strictObject({ kind: z.literal("elsewhere") }),
     z.strictObject({ kind: z.literal("welcome"), waits: text }),
     z.strictObject({ kind: z.literal("stop"), number: count }),
     z.strictObject({ kind: z.literal("regroup"), number: count }),
+    z.strictObject({ kind: z.literal("fetch"), step: count, names: z.array(file) }),
+    z.strictObject({ kind: z.literal("piece"), source: id, step: count, name: file, offset: count, data: text }),
+    z.strictObject({ kind: z.literal("sent"), source: id, step: count }),
     z.strictObject({ kind: z.literal("end"), why: text }),
   ]);
 }

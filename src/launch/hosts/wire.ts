@@ -57,6 +57,21 @@ export class Peer {
     if (this.#end === undefined) this.#socket.write(`${JSON.stringify(message)}\n`);
   }
 
+  /** Waits until less than so many bytes wait for the network, or the stream has ended. */
+  async drained(most: number): Promise<void> {
+    while (this.#end === undefined && this.#socket.writableLength > most) {
+      await new Promise<void>((resolve) => {
+        const done = (): void => {
+          this.#socket.off("drain", done);
+          this.#socket.off("close", done);
+          resolve();
+        };
+        this.#socket.on("drain", done);
+        this.#socket.on("close", done);
+      });
+    }
+  }
+
   /** Ends the stream after what was sent; nothing is called any more. */
   close(): void {
     this.onMessage = () => {};
