@@ -82,8 +82,13 @@ function denoPermissions(deno) {
   const run = isLinked || programs.some((program) => program.includes(","))
     ? "--allow-run"
     : `--allow-run=${programs.join(",")}`;
-  const writes = args.some((text) => /^(--log[-_]dir|--redirects|--tee|--trace|--profile|-r|-t)/.test(text));
+  const writes = args.some((text) =>
+    /^(--log[-_]dir|--redirects|--tee|--trace|--profile|--max[-_]restarts|-r|-t)/.test(text)
+  );
   // A profile is told beside what this machine reaches, and cards are counted by CUDA.
   const measures = args.includes("--profile") || args.some((text) => /^(--[\w-]+=)?gpu$/.test(text));
-  return [...all, run, ...writes ? ["--allow-write"] : [], ...measures ? ["--allow-ffi"] : []];
+  // Launchers of several hosts meet where ranks may be started again.
+  const meets = args.some((text) => /^--max[-_]restarts/.test(text)) && args.some((text) => /^--nnodes/.test(text));
+  const net = meets ? ["--allow-net"] : [];
+  return [...all, run, ...net, ...writes ? ["--allow-write"] : [], ...measures ? ["--allow-ffi"] : []];
 }

@@ -22,7 +22,7 @@ export function runProgram(program, args, env) {
   const watchdog = startWatchdog();
   const child = spawn(program, args, { stdio: "inherit", env });
   if (child.pid !== undefined) watchdog.stdin?.write(`${child.pid}\n`);
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"]) process.on(signal, () => child.kill(signal));
   const terminals = [0, 1, 2].filter((descriptor) => isatty(descriptor));
   const exit = (code) => {
     // Node aborts where it cannot restore a terminal that was closed.

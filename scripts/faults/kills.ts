@@ -5,12 +5,11 @@
  *
  * @module
  */
-import * as fs from "node:fs";
-import process from "node:process";
 import { at } from "../../src/at.ts";
 import { listCheckpoints } from "../../src/checkpoint/sharded/directory.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, type Running, startRun } from "../../tests/train/runs.ts";
+import { processesOf, signal } from "./members.ts";
 import { type FaultReport, LIMIT_SECONDS, round } from "./report.ts";
 
 /** Whom a kill hits: ranks, or the launcher that started them. */
@@ -84,40 +83,13 @@ export async function killAgainAndAgain(kills: number): Promise<FaultReport> {
 
 /** Launcher and ranks of a run, once both ranks are there. */
 async function membersOf({ child }: Running): Promise<Member[]> {
-  if (child.pid === undefined) throw new Error("The run was not started");
   for (;;) {
-    // The command is a script of Node, whose child is the launcher, whose children are ranks and a shell.
-    const launchers = childrenOf(child.pid);
-    const ranks = launchers.flatMap(childrenOf).flatMap((pid): Member[] => {
-      const rank = /(?:^|\0)RANK=(\d+)/.exec(readQuietly(`/proc/${pid}/environ`))?.[1];
-      return rank === undefined ? [] : [{ pid, part: `rank ${rank}` }];
-    });
-    if (ranks.length === 2) return [...launchers.map((pid) => ({ pid, part: "launcher" })), ...ranks];
+    const { launchers, ranks } = processesOf(child);
+    if (ranks.length === 2) {
+      const both = ranks.map(({ pid, rank }) => ({ pid, part: `rank ${rank}` }));
+      return [...launchers.map((pid) => ({ pid, part: "launcher" })), ...both];
+    }
     if (child.exitCode !== null) throw new Error(`The run ended with ${child.exitCode} before its ranks were there`);
     await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-}
-
-function childrenOf(pid: number): number[] {
-  return readQuietly(`/proc/${pid}/task/${pid}/children`).split(" ").filter((part) => part !== "").map(Number);
-}
-
-/** The output of a process that may be gone. */
-function readQuietly(file: string): string {
-  try {
-    return fs.readFileSync(file, "utf8");
-  } catch {
-    return "";
-  }
-}
-
-/** Signals a process; 0 only asks. @returns whether it is there */
-function signal(pid: number, name: "SIGKILL" | 0): boolean {
-  // One that has ended and is not yet waited for is gone.
-  if (/^\d+ \(.*\) Z/.test(readQuietly(`/proc/${pid}/stat`))) return false;
-  try {
-    return process.kill(pid, name);
-  } catch {
-    return false;
   }
 }

@@ -4,27 +4,21 @@
  *
  * @module
  */
-import process from "node:process";
-import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
-import { StandIn, standInScript } from "../launch/early_end.ts";
+import { isRestricted, rankCommand, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
+import { makeMemoryFolder } from "../launch/memory_folder.ts";
 import { requireProcesses } from "../launch/process_limit.ts";
-import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
-import { type OutputName, StatusTerminal, terminal } from "../runtime/terminal.ts";
+import type { LaunchOutcome } from "../launch/supervisor.ts";
+import { StatusTerminal, terminal } from "../runtime/terminal.ts";
 import type { Flag } from "../config/flags.ts";
 import { npmProblem } from "../config/npm_flags.ts";
 import { ConfigError, FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
 import { inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
 import { enclosingLauncher } from "../runtime/rank_environment.ts";
-import {
-  makeDirectory,
-  makeTemporaryDirectory,
-  openWritable,
-  pathKind,
-  removePath,
-  requireWritableDirectory,
-} from "../runtime/files.ts";
+import { makeTemporaryDirectory, pathKind, removePath, requireWritableDirectory } from "../runtime/files.ts";
+import { runElastic } from "./run_elastic.ts";
+import { rankStarter } from "./start_ranks.ts";
 import { coreCount, processId, requirePlatform, requireSharedMemory, workingDirectory } from "../runtime/processes.ts";
 
 /** The flags of the command. */
@@ -73,52 +67,28 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const screen = new StatusTerminal();
   // Two runs on one host must not meet: neither by name nor, where none was asked for, by port.
   const unique = (Date.now() * 1000 + Math.floor(Math.random() * 1000)).toString(36);
-  const shared = {
-    numRanks: plan.numRanks,
-    numHosts: plan.numHosts,
-    hostRank: plan.hostRank,
-    masterAddr: plan.masterAddr,
-    masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
-    runId: `${plan.runName}-${processId()}-${unique}`,
-    token: tokenOf(plan, inherited),
-    numCores,
-    showsStatus: screen.showsStatus,
-    showsColors: screen.hasColors("stderr"),
-    columns: process.stdout.columns,
-  };
-  const firstRank = plan.hostRank * plan.numRanks;
-  using files = new DisposableStack();
-  let folder: string | undefined;
-  // The output of a rank is kept byte for byte, in one file for each stream.
-  const keep = (rank: number, stream: OutputName): ((bytes: Uint8Array) => void) | undefined => {
-    if (!plan.stream(rank, stream).kept) return undefined;
-    // Other users have no business in it, and their folders are not in the way.
-    folder ??= `${plan.logDir ?? makeTemporaryDirectory("fullyshard-")}/${shared.runId}`;
-    makeDirectory(`${folder}/rank${firstRank + rank}`);
-    const file = files.use(openWritable(`${folder}/rank${firstRank + rank}/${stream}.log`, "create"));
-    return (bytes) => file.write(bytes);
-  };
-  const starts = Array.from({ length: plan.numRanks }, (_, rank) => ({
-    rank: firstRank + rank,
-    command,
-    variables: rankVariables(rank, shared, inherited),
-    shown: { stdout: plan.stream(rank, "stdout").shown, stderr: plan.stream(rank, "stderr").shown },
-    keep: { stdout: keep(rank, "stdout"), stderr: keep(rank, "stderr") },
-  }));
-  if (plan.logDir === undefined && folder !== undefined) {
-    screen.lines("stderr", [`fullyshard: output is kept in ${folder}`]);
-  }
-  using standIn = new StandIn(
-    plan.numHosts,
-    (reason) => rankCommand({ ...plan, scriptArgs: [reason], denoArgs: undefined }, standInScript(), inherited),
-    (rank) => starts.find((start) => start.rank === rank)?.variables,
+  const runId = `${plan.runName}-${processId()}-${unique}`;
+  const token = tokenOf(plan, inherited);
+  const memory = plan.elastic && makeMemoryFolder(
+    "fullyshard_kept-",
+    processEnvironment().text("FULLYSHARD_SHM_DIRECTORY"),
+    isRestricted(command),
   );
-  const times = { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 };
-  const outcome = await supervise(starts, screen, times, (end) => standIn.tell(end));
-  await standIn.finish();
-  screen.status("");
-  const isHere = (rank: number): boolean => starts.some((start) => start.rank === rank);
-  screen.lines("stderr", describeFailures(outcome.failures, outcome.stopped, screen.hasColors("stderr"), isHere));
+  if (memory?.elsewhere !== undefined && plan.elastic?.redundancyEvery !== undefined) {
+    screen.lines("stderr", [`fullyshard: the ranks' state is kept in '${memory.path}': ${memory.elsewhere}`]);
+  }
+  using files = new DisposableStack();
+  const facts = { plan, command, inherited, screen, token, runId, numCores, memory: memory?.path };
+  const start = rankStarter(facts, files);
+  const tell = ({ failures, stopped }: LaunchOutcome, first = plan.hostRank * plan.numRanks): void => {
+    screen.status("");
+    const isHere = (rank: number): boolean => rank >= first && rank < first + plan.numRanks;
+    screen.lines("stderr", describeFailures(failures, stopped, screen.hasColors("stderr"), isHere));
+  };
+  const outcome = plan.elastic === undefined || memory === undefined
+    ? await start({ number: 0, numRanks: plan.numRanks, restarts: 0, goesOn: false })
+    : await runElastic(facts, plan.elastic, memory.path, start, tell);
+  tell(outcome);
   const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>
     outcome.failures.some(({ record }) => record?.message.includes(`${flag}: `))
   );

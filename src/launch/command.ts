@@ -10,6 +10,7 @@ import { environmentNames } from "../runtime/env.ts";
 import { LOOPBACK } from "../runtime/loopback_server.ts";
 import { executablePath, runtime } from "../runtime/processes.ts";
 import { WANDB_SERVICE } from "../runtime/variables.ts";
+import type { ElasticPlan } from "./elastic_plan.ts";
 import type { LaunchPlan } from "./plan.ts";
 
 /** Environment variables by name. */
@@ -36,6 +37,11 @@ export function rankCommand(plan: LaunchPlan, script: string, variables: Variabl
   return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
 }
 
+/** True if a rank runs under Deno without all permissions. */
+export function isRestricted({ args }: RankCommand): boolean {
+  return args[0] === "run" && !args.includes("-A") && !args.includes("--allow-all");
+}
+
 /**
  * The permissions of a rank under Deno: of the network only the trackers that `variables` name, and for a live page this machine's own
  * address.
@@ -59,6 +65,8 @@ export function denoPermissions(variables: Variables, scriptArgs: readonly strin
 export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts" | "hostRank" | "masterAddr"> {
   /** Port at which the ranks meet. */
   readonly masterPort: number;
+  /** True if all hosts are launchers on one machine, so that all ranks are those of one host. @default false */
+  readonly isOneMachine?: boolean;
   /** Id of the run on this host, different for every run there. */
   readonly runId: string;
   /** Secret that proves a rank's membership; undefined if hosts meet without one. */
@@ -70,19 +78,41 @@ export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts"
   readonly showsColors: boolean;
   /** Width of its terminal; undefined without one. */
   readonly columns: number | undefined;
+  /** Of a run whose ranks may change. */
+  readonly elastic: ElasticIdentity | undefined;
+}
+
+/** Facts that all ranks of one start share in a run whose ranks may change. */
+export interface ElasticIdentity extends Pick<ElasticPlan, "maxRestarts" | "redundancyEvery"> {
+  /** Id of the run, the same for all of its starts. */
+  readonly id: string;
+  readonly restarts: number;
+  /** The folder in memory. */
+  readonly folder: string;
+  /** The fewest and the most ranks of the run. */
+  readonly fewestRanks: number;
+  readonly mostRanks: number;
+  /** True if the run may have several hosts. */
+  readonly hasHosts: boolean;
+  /** True if ranks of an earlier start have taken a step. */
+  readonly goesOn: boolean;
 }
 
 /** All environment variables of a rank on this host; `inherited` are the launcher's own. */
 export function rankVariables(localRank: number, run: LaunchIdentity, inherited: Variables): Variables {
+  const rank = run.hostRank * run.numRanks + localRank;
+  const worldSize = run.numHosts * run.numRanks;
   return {
     // Ranks share the cores: a native library that took all of them would stop the others.
     OMP_NUM_THREADS: String(Math.max(1, Math.floor(run.numCores / run.numRanks))),
     ...inherited,
-    RANK: String(run.hostRank * run.numRanks + localRank),
-    LOCAL_RANK: String(localRank),
-    WORLD_SIZE: String(run.numHosts * run.numRanks),
-    LOCAL_WORLD_SIZE: String(run.numRanks),
+    RANK: String(rank),
+    LOCAL_RANK: String(run.isOneMachine === true ? rank : localRank),
+    WORLD_SIZE: String(worldSize),
+    LOCAL_WORLD_SIZE: String(run.isOneMachine === true ? worldSize : run.numRanks),
     GROUP_RANK: String(run.hostRank),
+    GROUP_WORLD_SIZE: String(run.numHosts),
+    ...elasticVariables(run.elastic),
     MASTER_ADDR: run.masterAddr,
     MASTER_PORT: String(run.masterPort),
     FULLYSHARD_RUN_ID: run.runId,
@@ -94,6 +124,21 @@ export function rankVariables(localRank: number, run: LaunchIdentity, inherited:
     // Deno colors its reports on a pipe as well.
     ...(run.showsColors ? { FULLYSHARD_COLOR: "1" } : { NO_COLOR: "1" }),
     ...(run.columns === undefined ? {} : { COLUMNS: String(run.columns) }),
+  };
+}
+
+/** Variables of a rank whose run may change its ranks: torchrun's, and those that no user sets. */
+function elasticVariables(run: ElasticIdentity | undefined): Variables {
+  if (run === undefined) return {};
+  return {
+    TORCHELASTIC_RUN_ID: run.id,
+    TORCHELASTIC_RESTART_COUNT: String(run.restarts),
+    TORCHELASTIC_MAX_RESTARTS: String(run.maxRestarts),
+    FULLYSHARD_ELASTIC_FOLDER: run.folder,
+    FULLYSHARD_ELASTIC_RANKS: `${run.fewestRanks}:${run.mostRanks}`,
+    ...run.redundancyEvery === undefined ? {} : { FULLYSHARD_ELASTIC_EVERY: String(run.redundancyEvery) },
+    ...run.hasHosts ? { FULLYSHARD_ELASTIC_HOSTS: "1" } : {},
+    ...run.goesOn ? { FULLYSHARD_ELASTIC_GOES_ON: "1" } : {},
   };
 }
 

@@ -87,7 +87,7 @@ function nameOf(failures: readonly RankFailure[]): string {
 }
 
 /** The text by which failures are compared. */
-function headOf(failure: RankFailure): string {
+export function headOf(failure: RankFailure): string {
   const { record } = failure;
   return record === undefined ? textOf(failure) : failureText({ ...record, frames: [] });
 }

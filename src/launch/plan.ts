@@ -6,6 +6,7 @@
  */
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
 import { ConfigError, type ConfigProblem, InternalError, UnsupportedError } from "../errors.ts";
+import { elasticFlags, type ElasticPlan, readElastic, readRange } from "./elastic_plan.ts";
 
 /** Destination of one output stream of a rank. */
 export interface StreamPlan {
@@ -29,7 +30,7 @@ export interface LaunchPlan {
   readonly script: string;
   /** Arguments of the script, unchanged. */
   readonly scriptArgs: readonly string[];
-  /** Ranks on each host. */
+  /** Ranks on each host, at most. */
   readonly numRanks: number;
   readonly numHosts: number;
   /** Number of this host, from 0. */
@@ -38,6 +39,10 @@ export interface LaunchPlan {
   readonly masterAddr: string;
   /** Port at which the ranks meet; undefined if the launcher chooses one. */
   readonly masterPort: number | undefined;
+  /** The rules by which ranks are started again; undefined if the first failure ends the run. */
+  readonly elastic: ElasticPlan | undefined;
+  /** Where launchers of several hosts meet in such a run: the first host's place, or that of each. */
+  readonly endpoints: readonly { readonly address: string; readonly port: number }[];
   /** Prefix of the run's name. */
   readonly runName: string;
   /** Lets hosts meet without a token. */
@@ -63,13 +68,13 @@ export const runFlags: readonly Flag[] = [
   {
     ...one(
       "nproc-per-node",
-      "<n|auto|cpu|gpu>",
-      "Ranks to start on this host; auto and cpu: one for each core; gpu: one for each card",
+      "<n|auto|cpu|gpu|min:max>",
+      "Ranks to start on this host; auto and cpu: one for each core; gpu: one for each card; 2:4: four, of which two may be lost",
       "1",
     ),
     otherNames: ["nproc", "num-processes", "np", "n"],
   },
-  one("nnodes", "<n>", "Hosts, on each of which this command is given; several need cards", "1"),
+  one("nnodes", "<n|min:max>", "Hosts, on each of which this command is given; several need cards", "1"),
   one("node-rank", "<n>", "Number of this host, from 0", "0"),
   one("master-addr", "<address>", "Address of the host of rank 0, which all hosts reach", "127.0.0.1"),
   one(
@@ -82,12 +87,12 @@ export const runFlags: readonly Flag[] = [
     takes: "switch",
     description: "One host and no outside rendezvous, which is how it runs unless --nnodes says otherwise",
   },
-  one("max-restarts", "<n>", "Restarts after a failure; only 0 so far", "0"),
+  ...elasticFlags,
   one("monitor-interval", "<seconds>", "Accepted as torchrun does; ranks are watched without polling"),
   one(
     "stop-grace-seconds",
     "<seconds>",
-    "How long ranks may take to stop, and to save, after SIGINT, SIGTERM or SIGHUP",
+    "How long ranks may take to stop, and to save, after SIGINT, SIGTERM, SIGHUP or SIGUSR1",
     "30",
   ),
   one(
@@ -105,7 +110,11 @@ export const runFlags: readonly Flag[] = [
   one("tee", "<0-3|r:n,...>", "Output to log files and here: 1 stdout, 2 stderr, 3 both", "0", "t"),
   one("local-ranks-filter", "<r,...>", "Show the output of these ranks only"),
   one("rdzv-backend", "<name>", "static or c10d, which are the same here", "static"),
-  one("rdzv-endpoint", "<host:port>", "As --master-addr and --master-port"),
+  one(
+    "rdzv-endpoint",
+    "<host:port,...>",
+    "As --master-addr and --master-port; with --max-restarts of every host, so that one which comes back finds the others",
+  ),
   one("rdzv-id", "<name>", "Prefix of the run's name"),
   {
     name: "rdzv-insecure",
@@ -127,7 +136,7 @@ const refused: Readonly<Record<string, string>> = {
   "run-path": "Every script is run as it is; leave the flag out",
   "start-method": "Ranks are always processes of their own",
   "rdzv-conf": "The rendezvous has no settings",
-  "signals-to-handle": "SIGINT, SIGTERM and SIGHUP are always forwarded",
+  "signals-to-handle": "SIGINT, SIGTERM, SIGHUP and SIGUSR1 are always forwarded",
   "role": "All ranks have one role",
 };
 
@@ -179,32 +188,17 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
 
   const processes = expect(
     "nproc-per-node",
-    "a number from 1, auto, cpu or gpu",
-    (value) => ["auto", "cpu", "gpu"].includes(value) || (isInteger(value) && Number(value) >= 1),
+    "a number from 1, auto, cpu or gpu, or a range such as 2:4",
+    (value) => ["auto", "cpu", "gpu"].includes(value) || readRange(value) !== undefined,
   ) ?? "1";
-  const nodes = expect("nnodes", "a number, or a range such as 1:4", (value) => /^\d+(:\d+)?$/.test(value)) ?? "1";
-  const [fewest, most = fewest] = nodes.split(":").map(Number);
-  if (fewest !== most) {
-    throw new UnsupportedError(
-      `Cannot add or take away hosts while ranks run: expected '--nnodes' with one number, got '${nodes}'`,
-    );
-  }
-  if (most === undefined || most < 1) {
-    problems.push({ path: "--nnodes", expected: "a number from 1", got: `'${nodes}'` });
-  }
-  const numHosts = most ?? 1;
+  const nodes = expect("nnodes", "a number from 1, or a range such as 1:4", (value) => readRange(value) !== undefined);
+  const { fewest: fewestHosts, most: numHosts } = readRange(nodes ?? "1") ?? { fewest: 1, most: 1 };
   const hostRank = Number(
     expect("node-rank", `a number below --nnodes ${numHosts}`, (value) => {
       return isInteger(value) && Number(value) < numHosts;
     }) ?? "0",
   );
   if (numHosts > 1) checkHosts(text, problems);
-  const restarts = expect("max-restarts", "a number", isInteger) ?? "0";
-  if (restarts !== "0") {
-    throw new UnsupportedError(
-      `Cannot restart ranks: expected '--max-restarts 0', got '${restarts}'. Resume from a checkpoint instead`,
-    );
-  }
   expect("monitor-interval", "a positive number of seconds", (value) => Number(value) > 0);
   const backend = text("rdzv-backend");
   if (backend !== undefined && backend !== "static" && backend !== "c10d") {
@@ -213,11 +207,12 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const grace = expect("stop-grace-seconds", "a positive number of seconds, at most a day", (value) => {
     return Number(value) > 0 && Number(value) <= 86_400;
   }) ?? "30";
-  const endpoint = expect(
+  const places = expect(
     "rdzv-endpoint",
-    "host:port with a port from 0 to 65535",
-    (value) => /^.+:\d+$/.test(value) && isPort(portOf(value)),
-  );
+    "host:port with a port from 0 to 65535, or with --max-restarts the endpoint of each host, divided by commas",
+    (value) => value.split(",").every((one) => /^.+:\d+$/.test(one) && isPort(portOf(one))),
+  )?.split(",") ?? [];
+  const [endpoint] = places;
   const port = expect("master-port", "a port from 0 to 65535", isPort) ??
     (endpoint === undefined ? undefined : portOf(endpoint));
   const trace = numHosts > 1
@@ -226,7 +221,14 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const runtime = expect("runtime", "bun, deno or auto", isRuntime);
 
   if (processes === "gpu" && numCards === undefined) throw new InternalError("Nobody has counted the cards");
-  const numRanks = isInteger(processes) ? Number(processes) : processes === "gpu" ? numCards ?? NaN : numCores;
+  const range = readRange(processes);
+  const numRanks = range !== undefined ? range.most : processes === "gpu" ? numCards ?? NaN : numCores;
+  const isRange = fewestHosts < numHosts || (range !== undefined && range.fewest < range.most);
+  const elastic = readElastic(text, { hosts: fewestHosts, ranks: range?.fewest ?? numRanks, isRange }, problems);
+  if (elastic !== undefined && numHosts > 1 && range !== undefined && range.fewest < range.most) {
+    const expected = "one number, as ranks of several hosts come and go with their host";
+    problems.push({ path: "--nproc-per-node", expected, got: `'${processes}'` });
+  }
   const streams = readStreams(text, numRanks, problems);
   const script = rest[0];
   if (script === undefined && problems.length === 0) {
@@ -240,9 +242,13 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
     numRanks,
     numHosts,
     hostRank,
-    masterAddr: text("master-addr") ?? endpoint?.slice(0, endpoint.lastIndexOf(":")) ?? "127.0.0.1",
+    masterAddr: text("master-addr") ?? (endpoint === undefined ? "127.0.0.1" : hostOf(endpoint)),
     // As in torchrun, port 0 means any free port. Launchers on several hosts cannot agree on one.
     masterPort: Number(port ?? 0) !== 0 ? Number(port) : numHosts > 1 ? TORCHRUN_PORT : undefined,
+    elastic,
+    endpoints: places.length > 0
+      ? places.map((place) => ({ address: hostOf(place), port: Number(portOf(place)) }))
+      : [{ address: text("master-addr") ?? "127.0.0.1", port: Number(port ?? 0) || TORCHRUN_PORT }],
     runName: text("rdzv-id") ?? "run",
     isInsecure: text("rdzv-insecure") === "true",
     runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
@@ -337,6 +343,10 @@ function one(name: string, placeholder: string, description: string, fallback?: 
     ...(fallback === undefined ? {} : { default: fallback }),
     ...(short === undefined ? {} : { short }),
   };
+}
+
+function hostOf(endpoint: string): string {
+  return endpoint.slice(0, endpoint.lastIndexOf(":"));
 }
 
 function portOf(endpoint: string): string {

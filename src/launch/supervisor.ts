@@ -11,7 +11,7 @@
  * 5. If the launcher itself is killed, a shell at the other end of a pipe kills the groups within a second, without the ranks'
  *   help or a timer. The shell starts before the ranks, and gets each rank's group as soon as it exists. A launcher that is killed
  *   right after it has started a rank does not write the rank's group any more: on Linux the shell finds such a rank by the run's
- *   name and the host's number in its environment. If Node started the launcher and is killed, `bin/run_program.mjs` kills the launcher.
+ *   name and the host's number in its environment. It also removes the state that the launcher keeps in memory. If Node started the launcher and is killed, `bin/run_program.mjs` kills the launcher.
  *
  * @module
  */
@@ -19,10 +19,18 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
 import type { RankCommand, Variables } from "./command.ts";
 import type { RankEnd } from "./early_end.ts";
+import { startWatchdog } from "./watchdog.ts";
 import { LineReader } from "../runtime/lines.ts";
 import { rankList } from "../words.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
-import { exitCodeOf, ignoreFileSizeSignal, SAME_SIGNAL_MS, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
+import {
+  exitCodeOf,
+  ignoreFileSizeSignal,
+  REPEATED_SIGNALS,
+  SAME_SIGNAL_MS,
+  STOP_SIGNALS,
+  type StopSignal,
+} from "../runtime/signals.ts";
 import { orderFailures, type RankFailure } from "./failures.ts";
 import { type OutputName, type StatusTerminal, styled } from "../runtime/terminal.ts";
 
@@ -54,12 +62,28 @@ export interface LaunchOutcome {
   readonly failures: readonly RankFailure[];
   /** Ranks that had to be stopped, and reported no error. */
   readonly stopped: readonly number[];
+  /** The user's. */
+  readonly signal?: StopSignal | undefined;
+  /** What the ranks said for runs that change their ranks. */
+  readonly words: ElasticWords;
+}
+
+/** Words of ranks for a run that changes its ranks. */
+export interface ElasticWords {
+  /** The numbers of ranks that the batch can be divided among; undefined if no rank said. */
+  readonly worldSizes: readonly number[] | undefined;
+  /** The output folder of the run; undefined if no rank said. */
+  readonly out: string | undefined;
+  /** True if a step was taken. */
+  readonly hasBegun: boolean;
+  /** True if the ranks have left at a step's border, for others to go on. */
+  readonly regroups: boolean;
 }
 
 /** Default times. */
 export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
-/** Causes of signals, for those that users may meet. */
+/** Causes of signals that users may meet. */
 const SIGNAL_CAUSES: Readonly<Record<string, string>> = {
   SIGXFSZ: ", as a file would be larger than the process' limit ('ulimit -f')",
   SIGXCPU: ", as it has used the processor for longer than its limit ('ulimit -t')",
@@ -72,14 +96,18 @@ const numLastLines = 40;
  * Starts all ranks, in order, and waits for their end.
  *
  * @param onEnd receives each rank that has ended by itself
+ * @param stop asks all ranks to end, as after a failure
+ * @param onKept takes each step whose state is kept in memory
  */
 export function supervise(
   starts: readonly RankStart[],
   terminal: StatusTerminal,
   times: StopTimes = defaultStopTimes,
   onEnd: (end: RankEnd) => void = () => {},
+  stop?: AbortSignal,
+  onKept: (step: number) => void = () => {},
 ): Promise<LaunchOutcome> {
-  return new Supervisor(starts, terminal, times, onEnd).outcome;
+  return new Supervisor(starts, terminal, times, onEnd, stop, onKept).outcome;
 }
 
 class Supervisor {
@@ -87,6 +115,7 @@ class Supervisor {
   readonly #terminal: StatusTerminal;
   readonly #times: StopTimes;
   readonly #onEnd: (end: RankEnd) => void;
+  readonly #onKept: (step: number) => void;
   /** The processes that were started, by rank. */
   readonly #children = new Map<number, ChildProcess>();
   readonly #running = new Set<number>();
@@ -100,6 +129,7 @@ class Supervisor {
   /** Ranks' reports of their failures, by rank. */
   readonly #records = new Map<number, FailureRecord>();
   readonly #failures: RankFailure[] = [];
+  #words: ElasticWords = { worldSizes: undefined, out: undefined, hasBegun: false, regroups: false };
   #userSignal: StopSignal | undefined;
   #userSignalAt = 0;
   #terminated = false;
@@ -109,7 +139,10 @@ class Supervisor {
     terminal: StatusTerminal,
     times: StopTimes,
     onEnd: (end: RankEnd) => void,
+    stop: AbortSignal | undefined,
+    onKept: (step: number) => void,
   ) {
+    this.#onKept = onKept;
     this.#terminal = terminal;
     this.#times = times;
     ignoreFileSizeSignal();
@@ -127,6 +160,7 @@ class Supervisor {
     };
     this.#watchdog = startWatchdog(starts[0]?.variables ?? {});
     const ends = starts.map((start) => this.#start(start));
+    stop?.addEventListener("abort", () => this.#terminateSoon("a rank of another host ended"), { once: true });
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       terminal.onClosed = () => {};
@@ -139,7 +173,7 @@ class Supervisor {
         this.#failures.filter(({ rank }) => !stopped.includes(rank)).map((failure) => this.#withRecord(failure)),
       );
       const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : exitCodeOf(this.#userSignal);
-      return { exitCode: code, failures, stopped };
+      return { exitCode: code, failures, stopped, signal: this.#userSignal, words: this.#words };
     });
   }
 
@@ -227,6 +261,10 @@ class Supervisor {
           reportFollows = said.failure.uncaught;
           kept(new TextEncoder().encode(`${failureText(said.failure)}\n`));
         } else if ("over" in said) this.#over.add(rank);
+        else if ("worldSizes" in said) this.#words = { ...this.#words, worldSizes: said.worldSizes, out: said.out };
+        else if ("begun" in said) this.#words = { ...this.#words, hasBegun: true };
+        else if ("kept" in said) this.#onKept(said.kept);
+        else if ("regroups" in said) this.#words = { ...this.#words, regroups: true };
         else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
         else if (shown) this.#terminal.status(said.status);
       }
@@ -255,12 +293,16 @@ class Supervisor {
     if (end.exitCode === 0 || this.#userSignal !== undefined) return;
     const pid = this.#children.get(rank)?.pid;
     this.#failures.push({ rank, pid, record: undefined, time: Date.now(), ...end });
-    if (this.#failures.length > 1 || this.#running.size === 0) return;
+    if (this.#failures.length === 1) this.#terminateSoon(`rank ${rank} ${end.detail}`);
+  }
+
+  /** Gives ranks the time to notice a failure themselves, and stops them then. */
+  #terminateSoon(why: string): void {
+    if (this.#running.size === 0 || this.#terminated) return;
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       if (this.#running.size === 0) return;
-      this.#terminal.lines("stderr", [
-        `fullyshard: rank ${rank} ${end.detail}; stopping ${rankList([...this.#running])}`,
-      ]);
+      this.#terminal.lines("stderr", [`fullyshard: ${why}; stopping ${rankList([...this.#running])}`]);
       this.#terminate("SIGTERM", this.#times.graceMs);
     }, this.#times.noticeMs);
   }
@@ -288,7 +330,7 @@ class Supervisor {
 
   /**
    * A second signal kills. One that follows at once is the same signal, delivered by npm and by the terminal. A closing terminal
-   * and its shell both send SIGHUP, so a second SIGHUP kills nothing.
+   * and its shell both send SIGHUP, so a second SIGHUP kills nothing, and neither does a second SIGUSR1.
    */
   #forward(signal: StopSignal): void {
     const now = performance.now();
@@ -301,10 +343,10 @@ class Supervisor {
         const saving = [...this.#running].filter((rank) => !this.#over.has(rank));
         if (saving.length === 0) return;
         const who = rankList(saving);
-        const next = signal === "SIGHUP" ? "SIGTERM" : `a second ${signal}`;
+        const next = REPEATED_SIGNALS.includes(signal) ? "SIGTERM" : `a second ${signal}`;
         this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; ${next} kills`]);
       }, SAME_SIGNAL_MS);
-    } else if (signal !== "SIGHUP" && now - this.#userSignalAt > SAME_SIGNAL_MS) {
+    } else if (!REPEATED_SIGNALS.includes(signal) && now - this.#userSignalAt > SAME_SIGNAL_MS) {
       clearTimeout(this.#patience);
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }
@@ -334,30 +376,4 @@ function signalGroup(child: ChildProcess | undefined, signal: NodeJS.Signals): v
 function signalByShell(group: number, signal: NodeJS.Signals): void {
   const command = 'kill -s "$0" -- "-$1"';
   spawnSync("/bin/sh", ["-c", command, signal.replace(/^SIG/, ""), String(group)], { stdio: "ignore" });
-}
-
-const watchdogScript = `while read -r word; do [ "$word" = done ] && exit 0; groups="$groups $word"; done
-for group in $groups; do kill -s TERM -- "-$group"; done 2>/dev/null
-sleep 0.5 2>/dev/null || sleep 1
-for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
-ranks=$(grep -azlxF "FULLYSHARD_RUN_ID=$1" /proc/[0-9]*/environ 2>/dev/null)
-[ -n "$ranks" ] && for file in $(grep -azlxF "GROUP_RANK=$2" $ranks 2>/dev/null); do
-  pid=\${file#/proc/}; kill -s KILL "\${pid%/environ}"
-done 2>/dev/null`;
-
-/**
- * Starts the shell of Note [Stopping ranks]. Its end of the pipe closes when this process is gone, for any reason.
- *
- * @param variables the environment of a rank
- */
-function startWatchdog({ FULLYSHARD_RUN_ID: run = "", GROUP_RANK: host = "" }: Variables): ChildProcess {
-  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog", run, host], {
-    stdio: ["pipe", "ignore", "ignore"],
-    detached: true,
-  });
-  // Without a shell the run goes on; only if the launcher is killed, its ranks are left behind.
-  watchdog.once("error", () => {});
-  watchdog.stdin?.once("error", () => {});
-  if (watchdog.pid !== undefined) watchdog.unref();
-  return watchdog;
 }

@@ -27,6 +27,14 @@ export type ControlLine =
   | { readonly plain: string }
   /** The rank has saved everything, and only has to end. */
   | { readonly over: true }
+  /** The numbers of ranks, from the fewest to the most, that the run's batch can be divided among, and its output folder. */
+  | { readonly worldSizes: readonly number[]; readonly out: string }
+  /** The first step is taken: ranks that are started later go on from what this run has left. */
+  | { readonly begun: true }
+  /** The state of a step is kept in this host's memory. */
+  | { readonly kept: number }
+  /** All ranks leave at this step's border, for others to go on. */
+  | { readonly regroups: true }
   | { readonly failure: FailureRecord };
 
 const head = "\u001b]fullyshard;";
@@ -57,6 +65,13 @@ function isControlLine(said: unknown): said is ControlLine {
   if (typeof said !== "object" || said === null) return false;
   if ("status" in said) return typeof said.status === "string";
   if ("over" in said) return said.over === true;
+  if ("kept" in said) return Number.isSafeInteger(said.kept);
+  if ("begun" in said) return said.begun === true;
+  if ("regroups" in said) return said.regroups === true;
+  if ("worldSizes" in said) {
+    if (!("out" in said) || typeof said.out !== "string") return false;
+    return Array.isArray(said.worldSizes) && said.worldSizes.every((size) => Number.isInteger(size) && size > 0);
+  }
   if ("plain" in said) return typeof said.plain === "string";
   if (!("failure" in said) || typeof said.failure !== "object" || said.failure === null) return false;
   const keys = ["name", "message", "frames", "uncaught", "time"];

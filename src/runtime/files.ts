@@ -226,6 +226,11 @@ export function makeTemporaryDirectory(prefix: string): string {
   return guarded(start, "make directory", () => fs.mkdtempSync(start));
 }
 
+/** Makes a directory that only this user can enter: `prefix` and some letters that no other one has. */
+export function makePrivateDirectory(prefix: string): string {
+  return guarded(prefix, "make directory", () => fs.mkdtempSync(prefix));
+}
+
 /** The path of `name` in the system's temporary directory. */
 export function temporaryPath(name: string): string {
   return path.join(processEnvironment().text("TMPDIR") ?? "/tmp", name);
@@ -243,6 +248,17 @@ export function removeQuietly(target: string): void {
   } catch {
     // The failure that led here is the one to report.
   }
+}
+
+/** Copies a directory with its files, synced. */
+export function copyDirectory(from: string, to: string): void {
+  guarded(to, "make directory", () => fs.mkdirSync(to, { recursive: true }));
+  for (const name of listDirectory(from)) {
+    const [source, target] = [`${from}/${name}`, `${to}/${name}`];
+    if (pathKind(source) === "directory") copyDirectory(source, target);
+    else guarded(target, "write", () => fs.copyFileSync(source, target));
+  }
+  for (const name of listDirectory(to)) if (pathKind(`${to}/${name}`) === "file") syncDirectory(`${to}/${name}`);
 }
 
 /** Waits until the disk has the names in a directory, so that a rename survives a power failure. */

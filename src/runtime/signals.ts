@@ -1,5 +1,5 @@
 /**
- * The end of a process, by request or by itself: SIGINT, SIGTERM and SIGHUP set a flag, which work checks at points where it can
+ * The end of a process, by request or by itself: SIGINT, SIGTERM, SIGHUP and SIGUSR1 set a flag, which work checks at points where it can
  * stop. A process that blocks sees them only at its next {@link eventTurn}; SIGKILL ends it at once.
  *
  * Permissions on Deno: none.
@@ -13,8 +13,14 @@ import { setImmediate, setTimeout } from "node:timers";
 /** Signals that ask a process to stop. */
 export type StopSignal = (typeof STOP_SIGNALS)[number];
 
-/** All stop signals, the most urgent first. */
-export const STOP_SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
+/** All stop signals, the most urgent first. SLURM sends SIGUSR1 before a job's limit of time (`--signal=USR1@120`). */
+export const STOP_SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"] as const;
+
+/**
+ * Signals that come more than once for one reason, and a second of which ends nothing: a closing terminal and its shell both send SIGHUP,
+ * and SLURM sends SIGUSR1 to a launcher and to its ranks.
+ */
+export const REPEATED_SIGNALS: readonly StopSignal[] = ["SIGHUP", "SIGUSR1"];
 
 /**
  * Signals of one kind that are so close to each other are one: a terminal sends a Ctrl-C to a process and to the program that started
@@ -29,7 +35,7 @@ export interface StopRequest extends Disposable {
 
 /**
  * Catches the first of each of these signals until it is disposed. A second signal of the same kind ends the process by the
- * system's default, except SIGHUP: a closing terminal and its shell both send it.
+ * system's default, except {@link REPEATED_SIGNALS}.
  *
  * @param notify called with the first signal
  */
@@ -37,7 +43,7 @@ export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}
   let first: StopSignal | undefined;
   const listeners = STOP_SIGNALS.map((signal) => {
     const listener = (): void => {
-      if (signal !== "SIGHUP") process.removeListener(signal, listener);
+      if (!REPEATED_SIGNALS.includes(signal)) process.removeListener(signal, listener);
       if (first !== undefined) return;
       first = signal;
       notify(signal);

@@ -32,6 +32,22 @@ export const ENV = {
     kind: "text",
     mustBeReadable: true,
   },
+  TORCHELASTIC_RUN_ID: { meaning: "name of the run, of all of its starts; set by 'fullyshard run'", kind: "text" },
+  TORCHELASTIC_RESTART_COUNT: {
+    meaning: "how often ranks were started again after a failure; set by 'fullyshard run --max-restarts'",
+    kind: "integer",
+  },
+  FULLYSHARD_ELASTIC_FOLDER: {
+    meaning: "folder of a run whose ranks may change, in this host's memory; set by 'fullyshard run --max-restarts'",
+    kind: "text",
+  },
+  FULLYSHARD_ELASTIC_RANKS: { meaning: "the fewest and the most ranks of such a run, as 2:4", kind: "text" },
+  FULLYSHARD_ELASTIC_EVERY: {
+    meaning: "steps between two copies of the ranks' state in memory; set by 'fullyshard run --redundancy 1'",
+    kind: "integer",
+  },
+  FULLYSHARD_ELASTIC_HOSTS: { meaning: "set where such a run has several hosts", kind: "flag" },
+  FULLYSHARD_ELASTIC_GOES_ON: { meaning: "set where earlier ranks of the run have taken a step", kind: "flag" },
   FULLYSHARD_RDZV_INSECURE: {
     meaning: "1: hosts meet without FULLYSHARD_TOKEN; set by 'fullyshard run --rdzv-insecure'",
     kind: "integer",

@@ -32,15 +32,16 @@ export interface OutputFolder extends FolderLock {
 /**
  * Locks the output folder. One process of a run calls it, before anything is written.
  *
+ * @param isOurs true if what is there is from earlier ranks of this run
  * @throws {FileError} if it cannot be made or written in; with code `EBUSY` if a live run has it
  * @throws {ConfigError} if another run has left its output there, and no key says how to treat it
  */
-export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
+export async function takeFolder(config: RunConfig, isOurs = false): Promise<OutputFolder> {
   const lock = await lockFolder(config.out, { remedy: REMEDY, removesEmpty: true });
   try {
-    requireOwnFolder(config);
+    if (!isOurs) requireOwnFolder(config);
     requireCache(config);
-    const isOwn = goesOn(config);
+    const isOwn = isOurs || goesOn(config);
     return {
       folder: lock.folder,
       begin: () => isOwn ? undefined : config.setAside ? setAside(config.out) : removeOld(config.out),

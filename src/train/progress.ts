@@ -15,6 +15,16 @@ export interface ProgressOutput {
   readonly status: ((text: string) => void) | undefined;
   /** Called when everything is saved, and the run only has to end. */
   readonly over?: (() => void) | undefined;
+  /** Tells the launcher what it needs to start ranks again; undefined without one. */
+  readonly elastic?:
+    | ((
+      news: { readonly worldSizes: readonly number[]; readonly out: string } | { readonly begun: true } | {
+        readonly kept: number;
+      } | {
+        readonly regroups: true;
+      },
+    ) => void)
+    | undefined;
 }
 
 /** Shows the steps of a run, until it is disposed. */

@@ -7,7 +7,10 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 
 /** Reason of a stop that no signal asks for, for the log; empty if nothing asks. */
-export type StopReason = "" | "as a callback asked for" | "as its live page asked for";
+export type StopReason = "" | "as a callback asked for" | "as its live page asked for" | typeof REGROUPS;
+
+/** The reason of ranks that leave for others to go on. */
+export const REGROUPS = "as ranks come in";
 
 /** News of one rank, or of all together. */
 export interface RankNews {

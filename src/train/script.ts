@@ -65,6 +65,7 @@ function launcherOutput(): ScriptOutput {
     status: processEnvironment().flag("FULLYSHARD_STATUS") ? (status) => control({ status }) : undefined,
     plain: (plain) => control({ plain }),
     over: () => control({ over: true }),
+    elastic: control,
   };
 }
 

@@ -4,19 +4,16 @@
  * @module
  */
 import { trainedPart } from "../adapters/files.ts";
-import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { requireSavable } from "../checkpoint/state_dict/savable.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { openFilePool } from "../device/state_pool.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import type { Logger } from "../runtime/log.ts";
-import { runtime } from "../runtime/processes.ts";
 import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { eventTurn, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
-import { adapterScales, requireSameScales } from "./adapter_config.ts";
 import { averaged } from "./averaged.ts";
 import { axesOf } from "./axes_config.ts";
 import {
@@ -29,29 +26,32 @@ import {
 } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
+import { beginElastic, type ElasticRun, readElasticRun } from "./elastic.ts";
 import { requireEvaluations } from "./evaluation_config.ts";
 import { Evaluations } from "./evaluations.ts";
 import { finishModel, openPrompt } from "./finish.ts";
 import { writeFlightRecord } from "./flight.ts";
-import { addCompanions, keepCompanions } from "./kept_files.ts";
+import { keeperOf, type StateKeeper } from "./keeper.ts";
+import { keepCompanions } from "./kept_files.ts";
 import { RunJournal } from "./journal.ts";
 import { type LivePage, openLivePage } from "./live.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
-import { noticeStart, otherBatch } from "./notices.ts";
+import { noticeStart } from "./notices.ts";
 import { openData, openHeldOut } from "./open_data.ts";
-import { openPreference, preferenceSettings } from "./open_preference.ts";
+import { openPreference } from "./open_preference.ts";
 import { parallelize } from "./parallelize.ts";
 import { optimizerOf } from "./optimizer.ts";
 import { scalerOf } from "./parts.ts";
 import { planModel } from "./plan_model.ts";
 import { requirePreference } from "./preference_config.ts";
 import { Progress } from "./progress.ts";
-import { exchangeNews, type RankNews, type StopReason } from "./rank_news.ts";
+import { exchangeNews, type RankNews, REGROUPS, type StopReason } from "./rank_news.ts";
 import { requireEqualReplicas } from "./replicas.ts";
 import { launch, type Run } from "./run.ts";
 import { recordOf } from "./run_record.ts";
-import { parseSavedState } from "./saved_state.ts";
+import { resumeRun } from "./resume.ts";
+import { stateOf } from "./run_state.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
@@ -59,15 +59,21 @@ import { trackersOf } from "./trackers.ts";
 import { callAll } from "./trainer_callbacks.ts";
 import type { TrainerOptions, TrainResult } from "./trainer_options.ts";
 
-/** Settings that checkpoints have where they are set. */
-const OPTIONAL_SETTINGS = ["neftuneNoiseAlpha"];
-
 /**
  * Trains a causal language model as the configuration says, on the ranks of the launch environment.
  *
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
+  const elastic = readElasticRun();
+  return await runOn(elastic === undefined ? config : beginElastic(config, elastic, options), options, elastic);
+}
+
+async function runOn(
+  config: RunConfig,
+  options: TrainerOptions,
+  elastic: ElasticRun | undefined,
+): Promise<TrainResult> {
   requireThreads(config);
   requireTracker(config);
   requirePreference(config);
@@ -82,7 +88,7 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
     ...{ timeoutSeconds, joinTimeoutSeconds, reportSeconds, log, onStop },
   });
   journal.follow(() => run.group.flightRecord());
-  const training = new Training(config, { ...options, log }, run, journal);
+  const training = new Training(config, { ...options, log }, run, journal, elastic);
   try {
     const result = await training.train();
     await training.end(result.finished === undefined ? "stopped" : "finished");
@@ -110,10 +116,18 @@ class Training {
   #trackers: readonly Tracker[] = [];
 
   readonly #journal: RunJournal;
+  readonly #elastic: ElasticRun | undefined;
   /** Of rank 0. */
   #live: LivePage | undefined;
 
-  constructor(config: RunConfig, options: TrainerOptions, run: Run, journal: RunJournal) {
+  constructor(
+    config: RunConfig,
+    options: TrainerOptions,
+    run: Run,
+    journal: RunJournal,
+    elastic: ElasticRun | undefined,
+  ) {
+    this.#elastic = elastic;
     this.#journal = journal;
     this.#config = config;
     this.#options = options;
@@ -132,7 +146,7 @@ class Training {
     const plan = (): ReturnType<typeof planModel> => planModel(this.#run, config, this.#options.hfConfig);
     const { model, estimate } = await group.together("plan the model", plan);
     using folder = await group.together("take the output folder", async () => {
-      return group.rank === 0 ? await takeFolder(config) : undefined;
+      return group.rank === 0 ? await takeFolder(config, this.#elastic?.goesOn) : undefined;
     });
     using live = await group.together(
       "open the live page",
@@ -165,7 +179,12 @@ class Training {
     const { maxGradNorm } = config;
     const parts = { device, group, data: dataRanks, model, optimizer, scaler, graph, preference };
     const context: StepContext = { ...parts, maxGradNorm };
-    if (config.resume !== undefined) await this.#resume(config.resume, context, data, evaluations);
+    const resumed = await resumeRun(this.#run, config, this.#elastic, context, {
+      loader: data,
+      evaluations,
+      log: this.#log,
+    });
+    if (resumed !== undefined) [this.#step, this.#saved, this.#resumed] = [resumed.step, resumed.saved, resumed.path];
     this.#trackers = await group.together(
       "open the trackers",
       async () => group.rank === 0 ? trackersOf(config, this.#step, this.#log) : [],
@@ -175,6 +194,7 @@ class Training {
       for (const { onSave } of this.#options.callbacks ?? []) await onSave?.({ path, step }, context);
     };
     using saver = new CheckpointSaver(context, config, this.#log, onSaved);
+    using keeper = keeperOf(context, config, this.#elastic, this.#log, this.#options.output);
     const facts = { config, run: this.#run, model, estimate, data, resumed: this.#resumed, firstStep: this.#step };
     const record = group.rank === 0 ? recordOf({ ...facts, set: this.#options.set }) : undefined;
     const begin = (): string | undefined => {
@@ -182,7 +202,7 @@ class Training {
       if (record !== undefined) this.#journal.begin(record, record.firstStep);
       return done;
     };
-    const { signal, isOver } = await this.#loop(context, data, evaluations, saver, begin);
+    const { signal, isOver } = await this.#loop(context, data, evaluations, { saver, keeper }, begin);
     this.#journal.measured(this.#step, memoryPeak(this.#run));
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
@@ -210,41 +230,6 @@ class Training {
     await Promise.all([...this.#trackers.map((tracker) => tracker.finish(ended)), this.#journal.finishReport()]);
   }
 
-  async #resume(
-    from: string,
-    context: StepContext,
-    loader: DataLoader,
-    evaluations: Evaluations,
-  ): Promise<void> {
-    const { out: directory, broadcastFromRank0 } = this.#config;
-    const log = this.#log.once();
-    const { optimizer, group } = context;
-    const what = { model: trainedPart(context.model), optimizer, group, environment: this.#environment() };
-    const loaded = await loadCheckpoint({ ...what, directory, from, broadcastFromRank0 });
-    if (loaded === undefined) return log.info(`No checkpoint in '${directory}' yet, so training begins at step 1`);
-    const { path, step, state, skipped, differences, changes } = loaded;
-    for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
-    for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
-    const saved = parseSavedState(state, path);
-    requireSameScales(context.model, saved.settings);
-    for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
-    await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
-    await this.#run.group.together("look for the best checkpoint", () => evaluations.restore(saved.best, loader));
-    if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
-    const settings = this.#settings(context);
-    for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
-      const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
-      const means = key === "globalBatch" ? otherBatch(this.#config, step, loader.state().cursor) : "";
-      if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
-    }
-    await this.#run.group.together(
-      "read the files beside the weights",
-      () => addCompanions(context.model, path, context.group),
-    );
-    [this.#step, this.#saved, this.#resumed] = [step, step, path];
-    log.info(`Resumed '${path}' at step ${step}`);
-  }
-
   /**
    * Trains until the last step, until evaluations are no better any more, or until a stop; returns the signal, if one was the
    * cause, and whether the training is over.
@@ -253,7 +238,7 @@ class Training {
     context: StepContext,
     loader: DataLoader,
     evaluations: Evaluations,
-    saver: CheckpointSaver,
+    { saver, keeper }: { readonly saver: CheckpointSaver; readonly keeper: StateKeeper | undefined },
     beginFolder: () => string | undefined,
   ): Promise<{ readonly signal: StopSignal | undefined; readonly isOver: boolean }> {
     const { out, steps, stopAfter = steps, logEvery, saveEvery, loadBestModelAtEnd, checkReplicas } = this.#config;
@@ -278,6 +263,7 @@ class Training {
       if (this.#step === first + 1) {
         const done = await this.#run.group.together("begin the output folder", beginFolder);
         if (!main) this.#journal.begin(undefined, first);
+        this.#options.output.elastic?.({ begun: true });
         if (done !== undefined) log.info(done);
       }
       const evaluated = await evaluations.after(this.#step, context, loader);
@@ -296,13 +282,20 @@ class Training {
       if (savesBest || news.saves || (saveEvery > 0 && this.#step % saveEvery === 0)) {
         await this.#save(context, loader, saver, evaluations);
       }
+      await keeper?.keep(
+        this.#step,
+        stops === REGROUPS,
+        () => stateOf(this.#config, this.#step, context, loader, evaluations),
+      );
     }
+    await keeper?.finish();
     // More steps would later resume from the last step's checkpoint.
-    const saves = saveEvery > 0 || this.#step < steps;
+    const regroups = stops === REGROUPS && this.#step < steps;
+    const saves = (saveEvery > 0 || this.#step < steps) && !(regroups && keeper !== undefined);
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver, evaluations);
     await saver.finishPending();
     const isOver = this.#step >= steps || endsEarly;
-    if (!isOver) this.#options.output.over?.();
+    if (!isOver && !regroups) this.#options.output.over?.();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
     const why = signal !== undefined ? `, as ${signal} came` : stops === "" ? "" : `, ${stops}`;
     const none = `no evaluation was better in the last ${evaluations.best?.evaluations_without_gain}`;
@@ -312,7 +305,8 @@ class Training {
       ? `Stopped after step ${this.#step} of ${steps}${why}`
       : "Trained";
     log.info(`${where}: ${taken}`);
-    if (!isOver) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
+    if (regroups) this.#options.output.elastic?.({ regroups });
+    else if (!isOver) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
     return { signal, isOver };
   }
 
@@ -354,7 +348,13 @@ class Training {
   ): Promise<RankNews> {
     await eventTurn();
     const asked = this.#live?.take();
-    const stops = asksToStop ? "as a callback asked for" : asked?.stops === true ? "as its live page asked for" : "";
+    const stops = asksToStop
+      ? "as a callback asked for"
+      : asked?.stops === true
+      ? "as its live page asked for"
+      : this.#elastic?.isAskedToLeave() === true
+      ? REGROUPS
+      : "";
     const own: RankNews = { signal: stop.signal, stops, saves: asked?.saves === true, isIdle: saver.isIdle };
     const news = exchangeNews(this.#run.group, own);
     if (news.isIdle) await saver.finishPending();
@@ -367,30 +367,9 @@ class Training {
     saver: CheckpointSaver,
     evaluations: Evaluations,
   ): Promise<void> {
-    const { model, scaler } = context;
     evaluations.noteCheckpoint(this.#step);
-    const scaling = scaler === undefined ? {} : { scaler: { ...scaler.state() } };
-    const state = {
-      settings: { ...this.#settings(context), ...adapterScales(model) },
-      data: { ...loader.state() },
-      ...scaling,
-      ...evaluations.best === undefined ? {} : { best: { ...evaluations.best } },
-    };
     const keep = [this.#resumed, evaluations.bestCheckpoint].filter((path) => path !== undefined);
-    await saver.save({ step: this.#step, state, environment: this.#environment(), keep });
+    await saver.save({ ...stateOf(this.#config, this.#step, context, loader, evaluations), keep });
     this.#saved = this.#step;
-  }
-
-  /** Settings that later steps depend on, besides weights, data and the optimizer's groups. */
-  #settings({ preference }: StepContext): Record<string, string | number | boolean> {
-    const { steps, globalBatch, maxGradNorm, precision, neftuneNoiseAlpha } = this.#config;
-    const optional = neftuneNoiseAlpha === undefined ? {} : { neftuneNoiseAlpha };
-    return { steps, globalBatch, maxGradNorm, precision, ...optional, ...preferenceSettings(this.#config, preference) };
-  }
-
-  /** Properties of this machine, which a resume elsewhere compares. */
-  #environment(): Record<string, string> {
-    const { name, version } = runtime();
-    return { runtime: name, runtimeVersion: version };
   }
 }

@@ -95,7 +95,7 @@ test("planRun() reports everything that is wrong at once", () => {
     return true;
   });
   assert.throws(() => planRun(["--nproc", "2", "t.ts"], 2), /got '--nproc'\. Here it is '--nproc-per-node'/);
-  assert.throws(() => planRun(["--nproc-per-node"], 2), /expected a value <n\|auto\|cpu\|gpu>, got nothing/);
+  assert.throws(() => planRun(["--nproc-per-node"], 2), /expected a value <n\|auto\|cpu\|gpu\|min:max>, got nothing/);
   assert.throws(() => planRun(["--nproc-per-node", "--standalone", "t.ts"], 2), /got '--standalone'/);
   assert.throws(() => planRun(["--standalone"], 2), /script: expected a script after the flags, got nothing/);
   assert.throws(() => planRun(["--local-ranks-filter", "2", "t.ts"], 2), /expected ranks from 0 to 0, got '2'/);
@@ -104,8 +104,6 @@ test("planRun() reports everything that is wrong at once", () => {
 test("planRun() refuses what torchrun has and this launcher has not, with the reason", () => {
   for (
     const [argv, pattern] of [
-      [["--nnodes=1:4", "t.ts"], /add or take away hosts while ranks run: expected .* one number, got '1:4'/],
-      [["--max-restarts", "3", "t.ts"], /Resume from a checkpoint/],
       [["--rdzv-backend=etcd", "t.ts"], /Cannot use the rendezvous 'etcd'/],
       [["--rdzv_conf", "a=b", "t.ts"], /The rendezvous has no settings/],
       [["--no-python", "x"], /Every script is run by Bun or Deno/],
@@ -114,6 +112,28 @@ test("planRun() refuses what torchrun has and this launcher has not, with the re
     assert.throws(() => planRun(argv, 2), (error) => error instanceof UnsupportedError && pattern.test(error.message));
   }
   assert.equal(plan("--nnodes=1:1", "--node-rank=0", "--rdzv-backend=c10d", "t.ts").numRanks, 1);
+});
+
+test("planRun() reads how a run goes on when ranks are lost", () => {
+  const flags = ["--nproc-per-node", "2:4", "--max-restarts", "3", "--redundancy", "1"];
+  const usual = { fewestHosts: 1, fewestRanks: 2, maxRestarts: 3, redundancyEvery: 1, rejoinSeconds: undefined };
+  assert.deepEqual(plan(...flags, "t.ts").elastic, usual);
+  assert.equal(plan(...flags, "t.ts").numRanks, 4);
+  const more = [...flags, "--redundancy-every", "5", "--rejoin-seconds", "2.5", "t.ts"];
+  assert.deepEqual(plan(...more).elastic, { ...usual, redundancyEvery: 5, rejoinSeconds: 2.5 });
+  const whole = { ...usual, fewestRanks: 4, redundancyEvery: undefined };
+  assert.deepEqual(plan("--nproc-per-node", "4", "--max-restarts", "3", "t.ts").elastic, whole);
+  assert.equal(plan("--nproc-per-node", "4", "t.ts").elastic, undefined);
+  for (
+    const [argv, pattern] of [
+      [["--nproc-per-node", "2:4", "t.ts"], /--max-restarts: expected a number from 1, as a range .*, got '0'/],
+      [["--nproc-per-node", "4:2", "t.ts"], /--nproc-per-node: expected a number from 1, .* got '4:2'/],
+      [["--redundancy", "1", "t.ts"], /--redundancy: expected --max-restarts from 1 with it, got '1'/],
+      [["--max-restarts=1", "--redundancy=2", "t.ts"], /--redundancy: expected 0 or 1, got '2'/],
+      [["--max-restarts=1", "--redundancy-every=2", "t.ts"], /--redundancy-every: expected --redundancy 1 with it/],
+      [["--max-restarts=x", "t.ts"], /--max-restarts: expected a number, got 'x'/],
+    ] as const
+  ) assert.throws(() => planRun(argv, 2), pattern);
 });
 
 test("planRun() plans a part of several hosts", () => {
@@ -132,7 +152,7 @@ test("planRun() plans a part of several hosts", () => {
       [["--nnodes=2", "t.ts"], /--master-addr: expected the address of the host with --node-rank 0, .* got nothing/],
       [[...flags, "--node-rank=2", "t.ts"], /--node-rank: expected a number below --nnodes 2, got '2'/],
       [["--node-rank=1", "t.ts"], /--node-rank: expected a number below --nnodes 1, got '1'/],
-      [["--nnodes=0", "t.ts"], /--nnodes: expected a number from 1, got '0'/],
+      [["--nnodes=0", "t.ts"], /--nnodes: expected a number from 1, or a range such as 1:4, got '0'/],
       [[...flags, "--master-port=0", "t.ts"], /--master-port: expected a port that is free on the first host/],
       [[...flags, "--profile", "t.ts"], /--profile: expected to be left out/],
       [[...flags, "--standalone", "t.ts"], /--standalone: expected to be left out/],

@@ -264,7 +264,7 @@ test("main() exits with 2 for wrong usage, and says what was meant", async () =>
 });
 
 test("main() prints help and version", async () => {
-  assert.match((await runCli(["run", "--help"])).stdout, /--nproc-per-node <n\|auto\|cpu\|gpu>/);
+  assert.match((await runCli(["run", "--help"])).stdout, /--nproc-per-node <n\|auto\|cpu\|gpu\|min:max>/);
   const { stdout } = await runCli(["--help"]);
   assert.match(stdout, /^Usage: fullyshard \[--runtime <bun\|deno\|auto>\] <command>/);
   assert.match(stdout, /^ +FULLYSHARD_LOG +least level that is logged/m);

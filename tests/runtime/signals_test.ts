@@ -14,7 +14,7 @@ for (const signal of STOP_SIGNALS.filter((name) => name !== "SIGINT")) {
     while (stop.signal === undefined) await eventTurn();
     assert.equal(stop.signal, signal);
     assert.deepEqual(told, [signal]);
-    assert.equal(exitCodeOf(signal), signal === "SIGTERM" ? 143 : 129);
+    assert.equal(exitCodeOf(signal), { SIGTERM: 143, SIGHUP: 129, SIGINT: 130, SIGUSR1: 138 }[signal]);
   });
 }
 

@@ -87,10 +87,11 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   let read = { bytesRead: 0, fileBytesRead: 0 };
   let isMixed = false;
   const found = await findCheckpoint(directory, from, group, async (path, saved) => {
+    const name = path.replace(/\/+$/, "").replace(/^.*\//s, ""); // hosts may have the checkpoint at paths of their own
     const manifest = averages
-      ? await group.together(`find averages in '${path}'`, () => averagedManifest(path, saved))
+      ? await group.together(`find averages in '${name}'`, () => averagedManifest(path, saved))
       : saved;
-    report = await group.together(`load '${path}'`, () => checkFit(path, manifest, options));
+    report = await group.together(`load '${name}'`, () => checkFit(path, manifest, options));
     using reader = new ShardReader(path, manifest);
     const damage = await readAll(path, manifest, reader, options, report.missing);
     read = { bytesRead: reader.bytesRead, fileBytesRead: reader.fileBytesRead };

@@ -1,12 +1,16 @@
 /**
- * The training of `tiny.ts`: a model that takes milliseconds a step, and faults to order:
- * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
- * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
- * `nonfinite` (throws such an error); `kill-in=<kind>`, `hang-in=<kind>`, `other-in=<kind>` and `vanish-in=<kind>`: from then on, at the
- * first call of that kind, or about something that begins so, the rank is killed, hangs, calls something else in the call's group
- * right behind it, or the checkpoint that is being written vanishes. `experts=<n>` makes it a mixture whose routers are balanced, `layers=<n>`, `hidden=<n>` and
- * `vocab=<n>` size the model, with `dropout=<p>` it is a Phi that drops out, `tokens=bytes` takes bytes as tokens, `data=<file>` is the
- * script's own data. All other arguments are the trainer's flags.
+ * The training of `tiny.ts`: a model that takes milliseconds a step, and faults to order. All arguments that are not listed here are
+ * the trainer's flags.
+ *
+ * - `fault=<rank or *>:<step>:<what>`: `what` is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the other
+ *   ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or `nonfinite` (throws such an error). After a comma stands the
+ *   fault of ranks that are started again.
+ * - `kill-in=<kind>`, `hang-in=<kind>`, `other-in=<kind>` and `vanish-in=<kind>` as `what`: from then on, at the first call of that kind, or
+ *   about something that begins so, the rank is killed, hangs, calls something else in the call's group right behind it, or the
+ *   checkpoint that is being written vanishes.
+ * - `experts=<n>`: a mixture whose routers are balanced. `dropout=<p>`: a Phi that drops out.
+ * - `layers=<n>`, `hidden=<n>`, `vocab=<n>`: sizes of the model.
+ * - `tokens=bytes`: bytes are tokens. `data=<file>`: the script's own data.
  *
  * @module
  */
@@ -61,7 +65,8 @@ export async function trainTiny(argv: readonly string[]): Promise<number> {
       ? {}
       : { tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url) },
     onStep: ({ step }, context) => {
-      const [rank, at, what = ""] = valueOf("fault")?.split(":") ?? [];
+      const start = Number(process.env["TORCHELASTIC_RESTART_COUNT"] ?? "0");
+      const [rank, at, what = ""] = valueOf("fault")?.split(",")[start]?.split(":") ?? [];
       // Writing to parameters is collective.
       if ((rank === "*" || Number(rank) === context.group.rank) && Number(at) === step) commit(what, out, context);
     },

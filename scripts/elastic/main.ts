@@ -1,0 +1,53 @@
+/**
+ * `npm run elastic -- [--json] [--kills <n>] [--seed <n>] [--runtime <name>]`: kills ranks of a run that goes on, and compares it with the
+ * same numbers of ranks resumed by hand. The last line is one JSON object; the exit code is 1 if anything is not as it must be.
+ *
+ * @module
+ */
+import process from "node:process";
+import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
+import { killRanks } from "./kills.ts";
+
+/** Kills: about two minutes, and with `--all` some hours. */
+const [KILLS, ALL_KILLS] = [30, 1000] as const;
+
+/** Longest median time from a kill to the next step, on one host. */
+const LIMIT_SECONDS = 2;
+
+const FLAGS: readonly Flag[] = [
+  { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
+  { name: "kills", takes: "one", placeholder: "<n>", description: `Kills (default: ${KILLS})` },
+  { name: "all", takes: "switch", description: `${ALL_KILLS} kills` },
+  { name: "seed", takes: "one", placeholder: "<n>", description: "Decides whom kills hit, and when (default: 0)" },
+  { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "Runtime of the ranks (default: bun)" },
+  { name: "help", short: "h", takes: "switch", description: "Show this text" },
+];
+
+async function main(argv: readonly string[]): Promise<number> {
+  const { uses, rest, problems } = readFlags(FLAGS, argv, { stopAtPositional: false });
+  const text = (name: string): string | undefined => uses.get(name)?.texts.at(-1);
+  const kills = Number(text("kills") ?? (uses.has("all") ? ALL_KILLS : KILLS));
+  const seed = Number(text("seed") ?? 0);
+  const runtime = text("runtime") ?? "bun";
+  const isWrong = ![kills - 1, seed].every((number) => Number.isInteger(number) && number >= 0);
+  if (
+    problems.length > 0 || rest.length > 0 || isWrong || (runtime !== "bun" && runtime !== "deno") || uses.has("help")
+  ) {
+    for (const { path, expected, got } of problems) process.stderr.write(`${path}: expected ${expected}, got ${got}\n`);
+    process.stderr.write(`Usage: npm run elastic -- [flags]\n\n${describeFlags(FLAGS)}\n`);
+    return uses.has("help") ? 0 : 2;
+  }
+  const report = await killRanks(kills, seed, runtime);
+  const { median } = report.restart_seconds;
+  const wrong = [...report.wrong, ...median < LIMIT_SECONDS ? [] : [`the median restart took ${median} s`]];
+  if (!uses.has("json")) {
+    process.stdout.write(
+      `${report.kills} kills in ${report.steps} steps, ${report.starts} starts, restarts of ${median} s in the middle: ` +
+        `${wrong.length === 0 ? "as resumed by hand, bit for bit" : wrong.join("\n")}\n`,
+    );
+  }
+  process.stdout.write(`${JSON.stringify({ ...report, wrong })}\n`);
+  return wrong.length === 0 ? 0 : 1;
+}
+
+process.exitCode = await main(process.argv.slice(2));
