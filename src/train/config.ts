@@ -35,6 +35,8 @@ export interface DataConfig {
   /** Default: `wrapped` for text, `none` for rows of chats and prompts. */
   readonly packing?: Packing | undefined;
   readonly cache: string;
+  /** Default: of more data than `openStream` names. */
+  readonly streaming?: boolean | undefined;
   readonly chatTemplate?: string | undefined;
   readonly lossOn?: LossPart | undefined;
   readonly skipBadRows: boolean;
@@ -173,6 +175,9 @@ export const dataSection: Section<DataConfig> = section(
         "cut off; bfd-split: likewise, long ones in several samples; none: one in a sample, cut off (default: wrapped; of chats none)",
     ).meta({ otherNames: ["packing-strategy", "sample-packing", "neat-packing", "group-texts"] }),
     cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
+    streaming: z.boolean().optional().describe(
+      "Tokenize data while it is trained on, window by window, in place of all of it before the first step (default: of more than 1 GiB)",
+    ).meta({ otherNames: ["stream", "iterable-dataset", "buffer-size", "shuffle-buffer"] }),
     chatTemplate: path.optional().describe("File of Jinja that makes text of chats (default: the tokenizer's)").meta({
       otherNames: ["chat-template-path", "template"],
     }),
@@ -367,7 +372,7 @@ export const TRAIN_SECTIONS: readonly [
 
 /** The settings of a step, besides its model. */
 export type StepConfig =
-  & Pick<DataConfig, "sequenceLength" | "packing">
+  & Pick<DataConfig, "sequenceLength" | "packing" | "streaming">
   & Pick<OutputConfig, "asyncSave">
   & AdapterConfig
   & PreferenceConfig

@@ -120,6 +120,10 @@ export function requirePreference(config: StepConfig): void {
     const expected = "lossType 'robust' with it, which alone reads it";
     problems.push({ path: "labelSmoothing", expected, got: `${labelSmoothing} and '${lossType}'` });
   }
+  if (config.streaming === true && precomputes(config)) {
+    const expected = "false with preference 'dpo', whose reference reads all data before the first step";
+    problems.push({ path: "streaming", expected: `${expected}, but with precomputeRefLogProbs false`, got: "true" });
+  }
   if (precomputeRefLogProbs === false && !baseIsReference(config)) {
     const expected =
       "true, but for a new adapter (loraR) without loraModulesToSave: no second copy of the model is kept";

@@ -234,7 +234,7 @@ class Training {
     const settings = this.#settings(context);
     for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
       const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
-      const means = key === "globalBatch" ? otherBatch(this.#config, step, loader.state().cursor) : "";
+      const means = key === "globalBatch" ? otherBatch(this.#config, step, loader.cursor) : "";
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
     await this.#run.group.together(

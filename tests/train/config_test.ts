@@ -11,6 +11,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "eos-token", "sequence-length", "packing", "cache"],
+  ...["streaming"],
   ...["chat-template", "loss-on", "skip-bad-rows"],
   ...["model", "broadcast-from-rank0"],
   ...["adapter", "lora-r", "lora-alpha", "lora-dropout", "lora-target-modules", "lora-exclude-modules"],

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../../at.ts";
 
 /** Tokens of a row. */
 export interface TokenSample {
@@ -27,4 +28,14 @@ export interface SampleStream {
   read(index: number): Promise<TokenSample>;
   /** Gives up what it holds open. */
   close(): void;
+}
+
+/** Samples of a list. */
+export function samplesOfList(samples: readonly TokenSample[], fingerprint: string): SampleStream {
+  return {
+    ...{ length: samples.length, fingerprint },
+    lengthOf: (index) => at(samples, index, "sample").ids.length,
+    read: (index) => Promise.resolve(at(samples, index, "sample")),
+    close: () => undefined,
+  };
 }

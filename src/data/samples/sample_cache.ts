@@ -18,7 +18,7 @@ import { pairOf } from "../chat/preference.ts";
 import { KeptFingerprint, stampOf } from "../fingerprints.ts";
 import { eosOf } from "../packing.ts";
 import type { RowSource } from "../rows/open_rows.ts";
-import { type Row, rowError } from "../rows/row.ts";
+import { type BadRow, type Row, rowError } from "../rows/row.ts";
 import { type OpenSamples, openSamples, samplesInMemory, type SampleSummary, SampleWriter } from "./sample_file.ts";
 import { IGNORED, type TokenSample } from "./sample.ts";
 
@@ -122,7 +122,7 @@ function fingerprintOf(rows: string, options: SampleOptions): string {
 
 /** The samples of rows, counted. */
 export async function* samplesOf(
-  source: RowSource,
+  source: { rows(): AsyncIterable<Row | BadRow> },
   options: SampleOptions,
   count: Counter,
 ): AsyncGenerator<TokenSample> {
@@ -182,6 +182,16 @@ export class Counter {
     if (error.problems.some(({ where }) => where === undefined)) return false;
     this.#skip(error);
     return true;
+  }
+
+  /** The number of rows that were skipped. */
+  get skipped(): number {
+    return this.#skipped;
+  }
+
+  /** How many rows were skipped, and the problems of the first, in words. */
+  describeSkipped(): string {
+    return `${countOf(this.#skipped, "row")} that did not fit: ${this.#firstSkipped.join("; ")}`;
   }
 
   #skip(error: ConfigError): void {

@@ -11,7 +11,7 @@ import * as z from "zod";
 import { at } from "../../at.ts";
 import { ArgumentError, CheckpointError } from "../../errors.ts";
 import { openReadable, type ReadableFile, type WritableFile } from "../../runtime/files.ts";
-import { IGNORED, type SampleStream, type TokenSample } from "./sample.ts";
+import { IGNORED, samplesOfList, type SampleStream, type TokenSample } from "./sample.ts";
 
 const MAGIC = "fssample";
 const VERSION = 1;
@@ -161,10 +161,5 @@ export function samplesInMemory(
   summary: SampleSummary,
   fingerprint: string,
 ): OpenSamples {
-  return {
-    ...{ length: samples.length, fingerprint, summary },
-    lengthOf: (index) => at(samples, index, "sample").ids.length,
-    read: (index) => Promise.resolve(at(samples, index, "sample")),
-    close: () => undefined,
-  };
+  return { ...samplesOfList(samples, fingerprint), summary };
 }

@@ -6,11 +6,11 @@
  * first call of that kind, or about something that begins so, the rank is killed, hangs, calls something else in the call's group
  * right behind it, or the checkpoint that is being written vanishes. `experts=<n>` makes it a mixture, `layers=<n>`, `hidden=<n>` and
  * `vocab=<n>` size the model, with `dropout=<p>` it is a Phi that drops out, `tokens=bytes` takes bytes as tokens, `data=<file>` is the
- * script's own data. All other arguments are the trainer's flags.
+ * script's own data, and `peak=<step>` tells the most memory that the process had at that step. All other arguments are the trainer's flags.
  *
  * @module
  */
-import { readdirSync, rmSync, writeSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, writeSync } from "node:fs";
 import process from "node:process";
 import type { CallListener } from "../../../doors/comm.ts";
 import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
@@ -18,7 +18,7 @@ import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
 import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
 const own = process.argv.slice(2).filter((text) =>
-  /^(fault|experts|layers|hidden|vocab|dropout|data|tokens)=/.test(text)
+  /^(fault|experts|layers|hidden|vocab|dropout|data|tokens|peak)=/.test(text)
 );
 const valueOf = (name: string): string | undefined =>
   own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
@@ -53,6 +53,9 @@ process.exitCode = await runTrainingScript({
     ? {}
     : { tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url) },
   onStep: ({ step }, context) => {
+    if (step === Number(valueOf("peak"))) {
+      writeSync(2, `peak ${/VmHWM:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))?.[1]} kB\n`);
+    }
     const [rank, at, what = ""] = valueOf("fault")?.split(":") ?? [];
     // Writing to parameters is collective.
     if ((rank === "*" || Number(rank) === context.group.rank) && Number(at) === step) commit(what, context);
