@@ -27,5 +27,10 @@ export function joinRows(parts: readonly MicroBatch[]): MicroBatch {
     }
   }
   const pairs = isPairs ? Int32Array.from(parts.flatMap((part) => [...part.pairs ?? []])) : undefined;
-  return { inputIds, labels, batch, seq, lengths, documentStarts, ...pairs === undefined ? {} : { pairs } };
+  const desirable = parts.flatMap((part) => [...part.isDesirable ?? []]);
+  return {
+    ...{ inputIds, labels, batch, seq, lengths, documentStarts },
+    ...pairs === undefined ? {} : { pairs },
+    ...desirable.length === 0 ? {} : { isDesirable: Uint8Array.from(desirable) },
+  };
 }

@@ -120,18 +120,25 @@ function withSummary(samples: SampleStream & { readonly summary: SampleSummary }
   return { tokens: samples, summary: samples.summary };
 }
 
+/** What samples are counted by. */
+export type SampleUnit = "sample" | "pair" | "answer";
+
 /**
  * Samples in words, with the share of their tokens that is trained on.
  *
- * @param isPairs true if two samples are a pair
+ * @param unit what is counted: of pairs and of answers with labels, each has two samples
  */
 export function describeSamples(
   { samples, tokens, targets }: SampleSummary,
   sequenceLength: number,
-  isPairs: boolean = false,
+  unit: SampleUnit = "sample",
 ): string {
   const share = (100 * targets / tokens).toFixed(1);
-  const what = isPairs ? `${countOf(samples / 2, "pair")} of answers` : countOf(samples, "sample");
+  const what = {
+    sample: countOf(samples, "sample"),
+    pair: `${countOf(samples / 2, "pair")} of answers`,
+    answer: `${countOf(samples / 2, "answer")} with labels`,
+  }[unit];
   const each = `${what} of at most ${countOf(sequenceLength, "token")}`;
   return `${each}, ${tokens} in all, ${targets} of them (${share} %) trained on`;
 }

@@ -123,7 +123,7 @@ export function refuseForText(
  */
 export function refuseLossPart(lossOn: TextDataOptions["lossOn"]): void {
   if (lossOn === undefined) return;
-  const expected = "nothing with preference, whose loss is on both answers";
+  const expected = "nothing with preference, whose loss is on answers";
   throw new ConfigError([{ path: "lossOn", expected, got: `'${lossOn}'` }]);
 }
 
@@ -134,9 +134,10 @@ async function prepare(
   options: TextDataOptions,
 ): Promise<DataPreparation> {
   const { sequenceLength, textField = "text", name = "data", lossOn, skipBadRows = false, chatTemplate } = options;
-  const { isPreference = false, hasTextEnds = false } = options;
+  const { isPreference = false, hasLabels = false, hasTextEnds = false } = options;
   if (isPreference) refuseLossPart(lossOn);
-  const rows = await openRows(patterns, { textField, name, isPreference });
+  const preference = !isPreference ? undefined : hasLabels ? "labels" : "pairs";
+  const rows = await openRows(patterns, { textField, name, preference });
   if (rows === undefined) {
     return textPreparation(await openDocuments(patterns, { textField, name }), tokenizer, { name, textField });
   }
@@ -158,6 +159,7 @@ async function prepare(
     textField,
     skipBadRows,
     isPreference,
+    labelBlock: hasLabels ? options.batch : undefined,
     ends: hasTextEnds ? { beginId: await findBeginOfText(tokenizer) } : undefined,
   };
   return rowPreparation(rows, encoding);

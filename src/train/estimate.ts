@@ -19,7 +19,7 @@ import type { StepConfig } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import { parallelize } from "./parallelize.ts";
-import { pairLossOf, requirePreference, requirePreferenceModel } from "./preference_config.ts";
+import { preferenceLossOf, requirePreference, requirePreferenceModel } from "./preference_config.ts";
 import type { PreferenceObjective } from "./preference_step.ts";
 import { dryReference } from "./reference.ts";
 import { optimizerOf } from "./optimizer.ts";
@@ -123,7 +123,7 @@ export async function estimateStep(
     maxGradNorm: config.maxGradNorm,
     asyncSave: config.asyncSave,
     preference: (model) => {
-      const loss = pairLossOf(config);
+      const loss = preferenceLossOf(config);
       return loss && { loss, reference: dryReference(model, config) };
     },
     cudaGraphs: config.cudaGraphs,
@@ -146,6 +146,7 @@ export function emptyBatch(
   const given = {
     lengths: packing === "wrapped" && preference === undefined ? undefined : new Int32Array(batch).fill(seq),
     pairs: preference === undefined ? undefined : new Int32Array(samples),
+    isDesirable: preference === "kto" ? new Uint8Array(samples) : undefined,
     documentStarts: packing === "bfd" || packing === "bfd-split" ? tokens : undefined,
   };
   const microBatch = { inputIds: tokens, labels: tokens, batch, seq, ...given, random: { seed: 0, firstSample: 0 } };

@@ -12,7 +12,7 @@ import type { RunConfig } from "./config.ts";
 import { requireNoEpochs } from "./evaluation_config.ts";
 import { refuseForText } from "./data_source.ts";
 import { HeldOut, heldOutSets } from "./held_out.ts";
-import { hasReference, pairLossOf, precomputes } from "./preference_config.ts";
+import { hasReference, precomputes, preferenceLossOf } from "./preference_config.ts";
 import type { Run } from "./run.ts";
 import { type TextData, textData } from "./text_data.ts";
 
@@ -51,7 +51,7 @@ export async function openHeldOut(
     const part = { files, name: "evalData", packing, streaming, tokenizer: data.tokenizer };
     sets.set(set, opened.use(await openOne(config, run, model, log, part)));
   }
-  const heldOut = new HeldOut(sets, pairLossOf(config));
+  const heldOut = new HeldOut(sets, preferenceLossOf(config));
   if (!data.isRows && !heldOut.hasRows) refuseForText(config);
   opened.move();
   return heldOut;
@@ -87,6 +87,7 @@ function openOne(
   const { sequenceLength, microBatches, textField, seed, cache, chatTemplate, lossOn, skipBadRows, eosToken } = config;
   const isPreference = config.preference !== undefined;
   const hasTextEnds = config.preference === "orpo";
+  const hasLabels = config.preference === "kto";
   return textData(run, model, files, {
     ...{
       sequenceLength,
@@ -101,6 +102,7 @@ function openOne(
       skipBadRows,
       isPreference,
       hasTextEnds,
+      hasLabels,
     },
     toleratesText: config.evalData.length > 0,
     ...tokenizer === undefined ? { tokenizer: config.tokenizer, eosToken } : { tokenizer },

@@ -8,7 +8,7 @@ import type { Logger } from "../runtime/log.ts";
 import type { RunConfig } from "./config.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import type { HeldOut } from "./held_out.ts";
-import { hasReference, pairLossOf, precomputes, requirePreferenceModel } from "./preference_config.ts";
+import { hasReference, precomputes, preferenceLossOf, requirePreferenceModel } from "./preference_config.ts";
 import type { PreferenceObjective } from "./preference_step.ts";
 import { measureReference, openReference } from "./reference.ts";
 import type { Run } from "./run.ts";
@@ -34,7 +34,7 @@ export async function openPreference(
   { data, heldOut }: RunData,
   log: Logger,
 ): Promise<PreferenceObjective | undefined> {
-  const loss = pairLossOf(config);
+  const loss = preferenceLossOf(config);
   if (loss === undefined) return undefined;
   requirePreferenceModel(model);
   model.eval();

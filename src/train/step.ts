@@ -22,6 +22,7 @@ import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { ownedPtr } from "../tensor/write.ts";
 import { backwardStep } from "./backward.ts";
+import type { LabeledFigures } from "./labeled_figures.ts";
 import type { PreferenceFigures } from "./preference_figures.ts";
 import { preferenceBackward, type PreferenceObjective } from "./preference_step.ts";
 import type { StepGraph } from "./step_graph.ts";
@@ -59,7 +60,7 @@ export interface StepResult {
   /** Learning rate of the optimizer's first group. */
   readonly learningRate: number;
   /** Rewards and log-probabilities of answers, where preferences are learned. */
-  readonly figures?: PreferenceFigures | undefined;
+  readonly figures?: PreferenceFigures | LabeledFigures | undefined;
 }
 
 /**

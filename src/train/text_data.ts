@@ -22,7 +22,7 @@ import { ConfigError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
 import { countOf } from "../words.ts";
-import { describeSamples, lossesOf, namesOf } from "./data_preparation.ts";
+import { describeSamples, lossesOf, namesOf, type SampleUnit } from "./data_preparation.ts";
 import {
   type OpenSource,
   openSource,
@@ -94,6 +94,11 @@ export interface TextDataOptions {
    */
   readonly isPreference?: boolean | undefined;
   /**
+   * With `isPreference`: rows are `prompt`, `completion` and `label`, which tells whether the completion is desirable. Of each pair the second
+   * row is another completion of the prompt: that of the row before, of blocks of `batch` rows. @default false
+   */
+  readonly hasLabels?: boolean | undefined;
+  /**
    * With `isPreference`: every sample begins with the tokenizer's begin-of-text token, if it has one, and ends with its end-of-text token,
    * as TRL's `ORPOTrainer` makes them. @default texts end with the end-of-text token, and chats as their template ends them
    */
@@ -104,7 +109,15 @@ export interface TextDataOptions {
 const KNOWN_OPTIONS: KnownKeys<TextDataOptions> = {
   ...{ sequenceLength: true, batch: true, microBatches: true, tokenizer: true, eosToken: true, packing: true },
   ...{ textField: true, seed: true, cache: true, name: true, onTokenize: true, chatTemplate: true, lossOn: true },
-  ...{ streaming: true, skipBadRows: true, toleratesText: true, padTo: true, isPreference: true, hasTextEnds: true },
+  ...{
+    streaming: true,
+    skipBadRows: true,
+    toleratesText: true,
+    padTo: true,
+    isPreference: true,
+    hasTextEnds: true,
+    hasLabels: true,
+  },
 };
 
 /** Largest number of tokens for the beginning of a text. */
@@ -117,6 +130,7 @@ interface RowParts {
   readonly shares?: string | undefined;
   readonly chatTemplate?: string | undefined;
   readonly isPairs?: boolean | undefined;
+  readonly hasLabels?: boolean | undefined;
   /** True if samples are rows. @default there are summaries of them */
   readonly isRows?: boolean | undefined;
   /** The ranks that know places of a stream. */
@@ -137,15 +151,23 @@ export class TextData extends DataLoader implements Disposable {
   readonly #group: Run["group"] | undefined;
   readonly #summaries: readonly SampleSummary[];
   readonly #shares: string | undefined;
-  readonly #isPairs: boolean;
+  readonly #unit: SampleUnit;
 
   /** Use {@link textData}. */
   constructor(tokenizer: Tokenizer, options: LoaderOptions, rows: RowParts = {}) {
     super(options);
-    const { summaries = [], chatTemplate, shares, isPairs = false, isRows = summaries.length > 0, group } = rows;
+    const {
+      summaries = [],
+      chatTemplate,
+      shares,
+      isPairs = false,
+      hasLabels = false,
+      isRows = summaries.length > 0,
+      group,
+    } = rows;
     this.isRows = isRows;
     this.#group = group;
-    this.#isPairs = isPairs;
+    this.#unit = hasLabels ? "answer" : isPairs ? "pair" : "sample";
     this.#sequenceLength = options.sequenceLength;
     this.chatTemplate = chatTemplate;
     this.#summaries = summaries;
@@ -167,7 +189,7 @@ export class TextData extends DataLoader implements Disposable {
     const packed = this.packing === "none" ? undefined : rows;
     const padding = packed === undefined ? "" : `${(100 * packed.padding).toFixed(1)} % are padding`;
     if (summary !== undefined) {
-      const samples = describeSamples(summary, sequenceLength, this.#isPairs);
+      const samples = describeSamples(summary, sequenceLength, this.#unit);
       return packed === undefined ? samples : `${samples}; in ${countOf(numSamples, "row")}, of which ${padding}`;
     }
     const most = rows !== undefined && packed === undefined ? "at most " : "";
@@ -313,7 +335,7 @@ export async function textData(
   const { tokens, packing } = mixed(sources, name);
   const opened = new TextData(tokenizer, { ...own, tokens, packing }, {
     summaries: sources.flatMap(({ summary }) => summary ?? []),
-    ...{ chatTemplate, isPairs },
+    ...{ chatTemplate, isPairs, hasLabels: options.hasLabels },
     shares: describeShares(sources, sequenceLength),
   });
   opening.move();

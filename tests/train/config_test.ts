@@ -17,7 +17,8 @@ const keys = [
   ...["adapter", "lora-r", "lora-alpha", "lora-dropout", "lora-target-modules", "lora-exclude-modules"],
   ...["lora-modules-to-save", "use-rslora", "frozen-dtype"],
   ...["load-in-4bit", "load-in-8bit", "bnb-4bit-quant-type", "bnb-4bit-use-double-quant"],
-  ...["preference", "beta", "loss-type", "label-smoothing", "precompute-ref-log-probs"],
+  ...["preference", "beta", "loss-type", "label-smoothing", "desirable-weight", "undesirable-weight"],
+  ...["precompute-ref-log-probs"],
   ...[
     "strategy",
     "fsdp-plan",

@@ -212,7 +212,7 @@ test(
         /packing: expected 'none' with preference, .*\n.*loraDropout: expected 0 with preference, .*\n.*neftuneNoiseAlpha: expected nothing .*\n.*cudaGraphs: expected false/,
       ],
       [as("--cp-size", "2"), /cpSize: expected 1 with preference, .*, got 2/],
-      [as("--loss-on", "all"), /lossOn: expected nothing with preference, whose loss is on both answers, got 'all'/],
+      [as("--loss-on", "all"), /lossOn: expected nothing with preference, whose loss is on answers, got 'all'/],
       [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' with it/],
       [as("--no-precompute-ref-log-probs"), /precomputeRefLogProbs: expected true, but for a new adapter/],
       [

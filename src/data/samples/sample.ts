@@ -11,6 +11,8 @@ export interface TokenSample {
   readonly ids: Int32Array;
   /** The same ids, -100 where a token is read but not trained on. Not shifted: each label belongs to its own token. */
   readonly labels: Int32Array;
+  /** Whether the answer is desirable, of rows that say so. */
+  readonly isDesirable?: boolean | undefined;
 }
 
 /** The label of a token that is not trained on. */
@@ -26,6 +28,8 @@ export interface SampleStream {
   lengthOf(index: number): number;
   /** Reads a sample. */
   read(index: number): Promise<TokenSample>;
+  /** Whether the answer of a sample is desirable. @default rows do not say it */
+  isDesirable?(index: number): boolean;
   /** Gives up what it holds open. */
   close(): void;
 }
@@ -36,6 +40,9 @@ export function samplesOfList(samples: readonly TokenSample[], fingerprint: stri
     ...{ length: samples.length, fingerprint },
     lengthOf: (index) => at(samples, index, "sample").ids.length,
     read: (index) => Promise.resolve(at(samples, index, "sample")),
+    ...samples[0]?.isDesirable === undefined
+      ? {}
+      : { isDesirable: (index: number) => at(samples, index, "sample").isDesirable === true },
     close: () => undefined,
   };
 }
