@@ -15,6 +15,7 @@ import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 import { type AdapterConfig, adapterSection } from "./adapter_config.ts";
 import { type AxesConfig, axesSection } from "./axes_config.ts";
 import { count, path, size } from "./config_values.ts";
+import { type DistillationConfig, distillationSection } from "./distillation_config.ts";
 import { type EvaluationConfig, evaluationSection } from "./evaluation_config.ts";
 import { type OptimizerConfig, optimizerSection } from "./optimizer_config.ts";
 import { type OutputConfig, outputSection } from "./output_config.ts";
@@ -347,6 +348,7 @@ export const TRAIN_SECTIONS: readonly [
   Section<ModelConfig>,
   Section<AdapterConfig>,
   Section<PreferenceConfig>,
+  Section<DistillationConfig>,
   Section<ParallelConfig>,
   Section<AxesConfig>,
   Section<ForeignKeys>,
@@ -360,6 +362,7 @@ export const TRAIN_SECTIONS: readonly [
   modelSection,
   adapterSection,
   preferenceSection,
+  distillationSection,
   parallelSection,
   axesSection,
   foreignSection,
@@ -376,6 +379,7 @@ export type StepConfig =
   & Pick<OutputConfig, "asyncSave">
   & AdapterConfig
   & PreferenceConfig
+  & DistillationConfig
   & OptimizerConfig
   & ParallelConfig
   & AxesConfig

@@ -40,12 +40,11 @@ import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
 import { noticeStart, otherBatch } from "./notices.ts";
 import { openData, openHeldOut } from "./open_data.ts";
-import { openPreference, preferenceSettings } from "./open_preference.ts";
+import { objectiveSettings, openObjective, requireObjective } from "./open_preference.ts";
 import { parallelize } from "./parallelize.ts";
 import { optimizerOf } from "./optimizer.ts";
 import { scalerOf } from "./parts.ts";
 import { planModel } from "./plan_model.ts";
-import { requirePreference } from "./preference_config.ts";
 import { Progress } from "./progress.ts";
 import { exchangeNews, type RankNews, type StopReason } from "./rank_news.ts";
 import { requireEqualReplicas } from "./replicas.ts";
@@ -70,7 +69,7 @@ const OPTIONAL_SETTINGS = ["neftuneNoiseAlpha"];
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
   requireThreads(config);
   requireTracker(config);
-  requirePreference(config);
+  requireObjective(config);
   using journal = new RunJournal(config, options.log);
   const log = options.log.also((record) => journal.take(record));
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
@@ -158,12 +157,12 @@ class Training {
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
     requireSavable(trainedPart(model), group); // before training, and not after it
-    const preference = await openPreference(config, this.#run, model, { data, heldOut }, this.#log.once());
+    const objective = await openObjective(config, this.#run, model, { data, heldOut }, this.#log.once());
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const { maxGradNorm } = config;
-    const parts = { device, group, data: dataRanks, model, optimizer, scaler, graph, preference };
+    const parts = { device, group, data: dataRanks, model, optimizer, scaler, graph, ...objective };
     const context: StepContext = { ...parts, maxGradNorm };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data, evaluations);
     this.#trackers = await group.together(
@@ -382,10 +381,10 @@ class Training {
   }
 
   /** Settings that later steps depend on, besides weights, data and the optimizer's groups. */
-  #settings({ preference }: StepContext): Record<string, string | number | boolean> {
+  #settings(context: StepContext): Record<string, string | number | boolean> {
     const { steps, globalBatch, maxGradNorm, precision, neftuneNoiseAlpha } = this.#config;
     const optional = neftuneNoiseAlpha === undefined ? {} : { neftuneNoiseAlpha };
-    return { steps, globalBatch, maxGradNorm, precision, ...optional, ...preferenceSettings(this.#config, preference) };
+    return { steps, globalBatch, maxGradNorm, precision, ...optional, ...objectiveSettings(this.#config, context) };
   }
 
   /** Properties of this machine, which a resume elsewhere compares. */
