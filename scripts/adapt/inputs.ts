@@ -24,6 +24,8 @@ export interface Inputs {
   readonly prompts: string;
   /** Prompts with a chosen and a rejected answer, as chats. */
   readonly pairs: string;
+  /** Prompts with one answer each and a label, as chats. */
+  readonly labels: string;
   /** The chats to train on, with rows that are wrong among them. */
   readonly mistakes: string;
 }
@@ -142,6 +144,13 @@ export async function makeInputs(folder: string): Promise<Inputs> {
       Array.from({ length: 16 }, (_, i) => ({ prompt: `${sentence(i, 4)} =`, completion: ` ${sentence(i + 1, 2)}` })),
     ),
     pairs: write("pairs.jsonl", Array.from({ length: NUM_PAIRS }, (_, i) => pairOf(i))),
+    labels: write(
+      "labels.jsonl",
+      Array.from({ length: NUM_PAIRS }, (_, i) => {
+        const { prompt, chosen, rejected } = pairOf(i);
+        return { prompt, completion: i % 3 === 0 ? rejected : chosen, label: i % 3 !== 0 };
+      }),
+    ),
     mistakes: write("mistakes.jsonl", withMistakes),
   };
   await makeBase(inputs.base, { adapter: inputs.adapter });

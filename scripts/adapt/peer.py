@@ -83,6 +83,9 @@ def prefer(kind, base, rows, batch, steps, maxLength, learningRate, adapter=None
     if kind == "dpo":
         from trl import DPOConfig as Config
         from trl import DPOTrainer as Trainer
+    elif kind == "kto":
+        from trl import KTOConfig as Config
+        from trl import KTOTrainer as Trainer
     else:
         from trl.experimental.orpo import ORPOConfig as Config
         from trl.experimental.orpo import ORPOTrainer as Trainer
@@ -97,7 +100,7 @@ def prefer(kind, base, rows, batch, steps, maxLength, learningRate, adapter=None
         def compute_loss(self, *args, **kwargs):
             loss = super().compute_loss(*args, **kwargs)
             losses.append(loss.item())
-            kept = self._metrics["train"] if kind == "dpo" else self._stored_metrics["train"]
+            kept = self._stored_metrics["train"] if kind == "orpo" else self._metrics["train"]
             margins.append(float(kept["rewards/margins"][-1]))
             return loss
 

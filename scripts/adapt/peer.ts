@@ -63,7 +63,7 @@ export interface TrainingRequest {
 /** A request for a training on pairs, each step of which takes all of them. */
 export interface PreferenceRequest
   extends Pick<TrainingRequest, "base" | "adapter" | "rows" | "batch" | "steps" | "maxLength" | "learningRate"> {
-  readonly kind: "dpo" | "orpo";
+  readonly kind: "dpo" | "orpo" | "kto";
 }
 
 /** Losses of a training on pairs, and margins of the rewards of chosen answers. */
@@ -103,7 +103,7 @@ export class Peer {
     return this.#ask("train", { ...request }, training);
   }
 
-  /** Trains by `DPOTrainer` or `ORPOTrainer`. */
+  /** Trains by `DPOTrainer`, `ORPOTrainer` or `KTOTrainer`. */
   prefer(request: PreferenceRequest): Promise<PreferenceTraining> {
     return this.#ask("prefer", { ...request }, preferences);
   }

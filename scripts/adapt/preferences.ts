@@ -1,5 +1,5 @@
 /**
- * Preferences beside TRL's `DPOTrainer` and `ORPOTrainer`: losses and rewards of steps that each take all pairs.
+ * Preferences beside TRL's `DPOTrainer`, `ORPOTrainer` and `KTOTrainer`: losses and rewards of steps that each take all rows.
  *
  * @module
  */
@@ -15,9 +15,11 @@ const LEARNING_RATE = 2e-3;
 /** By which losses and margins in float32 may differ. */
 const LARGEST_DISTANCE = 1e-4;
 
+const NAMES = { dpo: "DPO", orpo: "ORPO", kto: "KTO" } as const;
+
 /** What is learned, and of which weights. */
 interface Case {
-  readonly kind: "dpo" | "orpo";
+  readonly kind: keyof typeof NAMES;
   readonly lora: boolean;
 }
 
@@ -25,9 +27,15 @@ const CASES: readonly Case[] = [
   { kind: "dpo", lora: false },
   { kind: "orpo", lora: false },
   { kind: "orpo", lora: true },
+  { kind: "kto", lora: false },
+  { kind: "kto", lora: true },
 ];
 
 const line = z.object({ loss: z.number(), "rewards/margins": z.number() });
+
+function rowsOf({ pairs, labels }: Bed["inputs"], kind: Case["kind"]): string {
+  return kind === "kto" ? labels : pairs;
+}
 
 /** TRL's losses, and behind them the margins of rewards. */
 function theirNumbers({ inputs, peer, recorded }: Bed, { kind, lora }: Case): Promise<readonly number[]> {
@@ -35,7 +43,7 @@ function theirNumbers({ inputs, peer, recorded }: Bed, { kind, lora }: Case): Pr
     `${kind} ${lora ? "lora" : "full"}`,
     peer && (async () => {
       const { losses, margins } = await peer.prefer({
-        ...{ kind, base: inputs.base, ...lora ? { adapter: inputs.adapter } : {}, rows: inputs.pairs },
+        ...{ kind, base: inputs.base, ...lora ? { adapter: inputs.adapter } : {}, rows: rowsOf(inputs, kind) },
         ...{ batch: NUM_PAIRS, steps: STEPS, maxLength: SEQUENCE_LENGTH, learningRate: LEARNING_RATE },
       });
       return [...losses, ...margins];
@@ -50,7 +58,7 @@ async function compare({ inputs, folder }: Bed, one: Case, ranks: number, theirs
   await train(
     out,
     ranks,
-    ...["--preference", kind, "--model", inputs.base, "--data", inputs.pairs, "--steps", String(STEPS)],
+    ...["--preference", kind, "--model", inputs.base, "--data", rowsOf(inputs, kind), "--steps", String(STEPS)],
     ...["--global-batch", String(NUM_PAIRS), "--learning-rate", String(LEARNING_RATE), "--weight-decay", "0"],
     ...["--beta2", "0.999", "--max-grad-norm", "1", ...lora ? ["--adapter", inputs.adapter] : []],
   );
@@ -70,8 +78,7 @@ async function compare({ inputs, folder }: Bed, one: Case, ranks: number, theirs
 export const PREFERENCES_BESIDE: readonly AdaptItem[] = CASES.flatMap((one) => {
   const theirs = oncePerBed((bed) => theirNumbers(bed, one));
   return [1, 2].map((ranks): AdaptItem => ({
-    name:
-      `${STEPS} losses and margins of ${one.kind === "dpo" ? "DPO" : "ORPO"}, ${one.lora ? "LoRA" : "all weights"}, ` +
+    name: `${STEPS} losses and margins of ${NAMES[one.kind]}, ${one.lora ? "LoRA" : "all weights"}, ` +
       `${ranks} rank${ranks === 1 ? "" : "s"}`,
     run: async (bed) => await compare(bed, one, ranks, await theirs(bed)),
   }));

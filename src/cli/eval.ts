@@ -12,15 +12,17 @@ import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
 import { findBeginOfText } from "../data/begin_of_text.ts";
+import { loadChatTemplates, noTemplate } from "../data/chat/load_template.ts";
+import type { PromptOptions } from "../data/choices/prompts.ts";
 import { type ChoiceSource, openChoices } from "../data/choices/open_choices.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathKind } from "../runtime/files.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { requireVocabulary } from "../train/checks.ts";
-import { type AnsweredRow, evaluateChoices } from "../train/choices.ts";
-import { path, size } from "../train/config_values.ts";
+import { type AnsweredRow, evaluateChoices, firstQuestions } from "../train/choices.ts";
+import { count, path, size } from "../train/config_values.ts";
 import { type DataConfig, dataSection, hostSection, type ParallelConfig, parallelSection } from "../train/config.ts";
 import { evaluate } from "../train/evaluate.ts";
 import { weightProblems } from "../train/evaluation_config.ts";
@@ -44,6 +46,10 @@ interface EvalConfig
   readonly addBosToken: boolean;
   readonly delimiter?: string | undefined;
   readonly truncate: boolean;
+  readonly numFewshot: number;
+  readonly fewshotData: readonly string[];
+  readonly applyChatTemplate: boolean;
+  readonly fewshotAsMultiturn: boolean;
   readonly device: string;
   readonly memoryBytes?: number | undefined;
   readonly logSamples: boolean;
@@ -85,6 +91,18 @@ const SECTIONS: readonly [Section<EvalConfig>] = [section(
     truncate: z.boolean().default(false).describe(
       "Multiple choice: cut the begins of texts that are longer than the model's positions",
     ).meta({ otherNames: ["truncation"] }),
+    numFewshot: count.default(0).describe(
+      "Multiple choice: questions with their right choices that come before each question: the first other ones of its data",
+    ).meta({ otherNames: ["num-few-shot", "fewshot", "shots"] }),
+    fewshotData: z.array(path).default([]).describe(
+      "Multiple choice: files whose first questions are the examples, in place of the data's own",
+    ).meta({ otherNames: ["fewshot-split"] }),
+    applyChatTemplate: z.boolean().default(false).describe(
+      "Multiple choice: make a chat of each text, by --chat-template or the tokenizer's, whose answer begins with the choice",
+    ).meta({ otherNames: ["chat"] }),
+    fewshotAsMultiturn: z.boolean().default(false).describe(
+      "With --apply-chat-template: each example is a turn of the user and one of the assistant",
+    ),
     logSamples: z.boolean().default(false).describe("With --json: each question's log-likelihoods as well"),
     ...{ device, memoryBytes, cpuMath, threads },
     json: z.boolean().default(false).describe("Print one JSON object"),
@@ -125,6 +143,7 @@ export async function evalModel(
   const problems = weightProblems(data, "data");
   if (problems.length > 0) throw new ConfigError(problems);
   const sets = await openSets(data);
+  requireChoices(config, sets);
   const { device, memoryBytes, cpuMath, threads } = config;
   const given = { ...memoryBytes === undefined ? {} : { memoryBytes }, ...threads === undefined ? {} : { threads } };
   await using run = await launch({ device, cpuMath, ...given });
@@ -143,6 +162,50 @@ export async function evalModel(
   const subject = { model: folder, adapter };
   write(`${json ? evaluationJson(subject, measured) : evaluationText(subject, measured)}\n`);
   return 0;
+}
+
+/**
+ * Refuses settings of multiple choice without any, and settings without those that they need.
+ *
+ * @throws {ConfigError}
+ */
+function requireChoices(config: EvalConfig, sets: readonly OpenSet[]): void {
+  const { numFewshot, fewshotData, applyChatTemplate, fewshotAsMultiturn } = config;
+  const problems: ConfigProblem[] = [];
+  const hasChoices = sets.some(({ choices }) => choices !== undefined);
+  for (const [path, isGiven] of Object.entries({ numFewshot: numFewshot > 0, applyChatTemplate })) {
+    if (isGiven && !hasChoices) problems.push({ path, expected: "rows with choices", got: "none in data" });
+  }
+  if (fewshotData.length > 0 && numFewshot === 0) {
+    problems.push({ path: "fewshotData", expected: "numFewshot with it", got: "it alone" });
+  }
+  if (fewshotAsMultiturn && !(applyChatTemplate && numFewshot > 0)) {
+    problems.push({ path: "fewshotAsMultiturn", expected: "applyChatTemplate and numFewshot with it", got: "true" });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/** Examples and template of questions; undefined where texts are taken as they are. */
+async function promptOptions(
+  config: EvalConfig,
+  tokenizer: Tokenizer,
+  source: ChoiceSource,
+): Promise<PromptOptions | undefined> {
+  const { numFewshot, fewshotData, applyChatTemplate, chatTemplate, skipBadRows, delimiter = BLANK } = config;
+  if (numFewshot === 0 && !applyChatTemplate) return undefined;
+  const isOwn = fewshotData.length === 0;
+  const name = isOwn ? "data" : "fewshotData";
+  const from = isOwn ? source : await openChoices(fewshotData.map((text) => datasetPath(text, name)), name);
+  if (from === undefined) {
+    throw new ConfigError([{ path: name, expected: "rows with choices", got: `none in '${fewshotData[0]}'` }]);
+  }
+  // A question of the same data may be one of its own examples, and is left out.
+  const count = numFewshot === 0 ? 0 : numFewshot + Number(isOwn);
+  const examples = count === 0 ? [] : await firstQuestions(from, count, { name, skipBadRows });
+  const templates = applyChatTemplate ? await loadChatTemplates(tokenizer.path, chatTemplate) : undefined;
+  if (applyChatTemplate && templates === undefined) throw noTemplate(tokenizer.path);
+  const template = templates?.pick(false);
+  return { examples, numFewshot, delimiter, template, isMultiturn: config.fewshotAsMultiturn };
 }
 
 /** A set of data, with its questions where it is multiple choice. */
@@ -206,7 +269,7 @@ async function measureChoices(
   const answers: AnsweredRow[] = [];
   const measured = await evaluateChoices(model, source, {
     ...{ tokenizer, bosId, addBosToken, delimiter, truncates, batch, skipBadRows },
-    ...{ maxLength: model.maxPositions, name: "data" },
+    ...{ maxLength: model.maxPositions, name: "data", prompt: await promptOptions(config, tokenizer, source) },
     ...logSamples ? { onAnswer: (answered) => void answers.push(answered) } : {},
   });
   return { ...measured, answers: logSamples ? answers : undefined };

@@ -14,7 +14,9 @@ export interface MeasuredSet {
   /** As they were named. */
   readonly files: readonly string[];
   /** Of texts or chats. */
-  readonly tokens?: (Evaluation & { readonly samples: number; readonly sequenceLength: number }) | undefined;
+  readonly tokens?:
+    | (Evaluation & { readonly samples?: number | undefined; readonly sequenceLength: number })
+    | undefined;
   /** Of multiple choice, and each question's answer where these are wanted. */
   readonly choices?: (ChoiceEvaluation & { readonly answers: readonly AnsweredRow[] | undefined }) | undefined;
 }
@@ -70,7 +72,8 @@ function textOf({ name, files, tokens, choices }: MeasuredSet): readonly string[
   const what = `${name === "" ? "" : `${name}: `}${files.slice(0, MOST_SKIPPED).join(", ")}${more}`;
   if (tokens !== undefined) {
     const { loss, perplexity, accuracy, samples, sequenceLength } = tokens;
-    const counts = `${countOf(tokens.tokens, "predicted token")} of ${countOf(samples, "sample")}`;
+    const of = samples === undefined ? "" : ` of ${countOf(samples, "sample")}`;
+    const counts = `${countOf(tokens.tokens, "predicted token")}${of}`;
     return [
       `${what}: ${counts} of at most ${countOf(sequenceLength, "token")}`,
       `  loss                 ${loss.toFixed(4)}`,

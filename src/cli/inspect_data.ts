@@ -87,7 +87,9 @@ export async function inspectData(
   const folder = config.tokenizer ?? (config.model === undefined ? undefined : placeOf(config.model));
   const tokenizer = folder === undefined ? BYTE_TOKENIZER : await loadTokenizer(folder, { eosToken: config.eosToken });
   const files = weightedInputs(config.data, name).flatMap(({ inputs }) => inputs);
-  const source = await openRows(files.map((text) => datasetPath(text, name)), { textField, name, isPreference });
+  const hasLabels = config.preference === "kto";
+  const preference = !isPreference ? undefined : hasLabels ? "labels" : "pairs";
+  const source = await openRows(files.map((text) => datasetPath(text, name)), { textField, name, preference });
   if (source === undefined) {
     const expected = "rows of chats, or of prompts with completions";
     const got =
@@ -97,7 +99,17 @@ export async function inspectData(
   }
   const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
   const ends = config.preference === "orpo" ? { beginId: await findBeginOfText(tokenizer) } : undefined;
-  const encoding = { tokenizer, templates, lossOn, maxLength, name, textField, isPreference, ends };
+  const encoding = {
+    tokenizer,
+    templates,
+    lossOn,
+    maxLength,
+    name,
+    textField,
+    isPreference,
+    ends,
+    labelBlock: hasLabels ? 1 : undefined,
+  };
   const count = new Counter(encoding);
   let left = config.rows;
   for await (const row of source.rows()) {
@@ -106,7 +118,8 @@ export async function inspectData(
       const isShown = left-- > 0;
       for (const [i, sample] of samplesOfRow(row, encoding).entries()) {
         count.take(sample, sample.cut);
-        const which = isPreference ? `${i === 0 ? "chosen" : "rejected"}, ` : "";
+        const label = sample.isDesirable === true ? "desirable" : "undesirable";
+        const which = hasLabels ? `${label}, ` : isPreference ? `${i === 0 ? "chosen" : "rejected"}, ` : "";
         if (isShown) write(`${headOf(row, sample, which)}\n${markedText(sample, tokenizer, hasColors)}\n\n`);
       }
     } catch (error) {
@@ -114,7 +127,13 @@ export async function inspectData(
     }
   }
   const summary = count.summary(source);
-  write(`${[describeSamples(summary, maxLength, isPreference), ...lossesOf(summary)].join("\n")}\n`);
+  write(
+    `${
+      [describeSamples(summary, maxLength, isPreference && !hasLabels ? "pair" : "sample"), ...lossesOf(summary)].join(
+        "\n",
+      )
+    }\n`,
+  );
   return 0;
 }
 

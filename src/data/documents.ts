@@ -47,6 +47,14 @@ export interface TextSource {
   readonly meaning?: string;
 }
 
+/** Documents of files that were found. */
+export interface DocumentSource extends TextSource {
+  /** True for a file that is one document. */
+  readonly isText: (file: string) => boolean;
+  /** Refuses files that are too long for one document. @throws {ConfigError} naming one */
+  requireDocuments(): void;
+}
+
 /** Options for reading files. */
 export interface TextOptions {
   /** The key of a JSONL line that holds the text. @default `text` */
@@ -74,7 +82,9 @@ const MAX_DOCUMENT_BYTES = 2 ** 29 - 64;
  * ```
  */
 export function openText(inputs: readonly string[], { field = "text", name = "data" }: TextOptions = {}): TextSource {
-  return documentSource(findFiles(inputs, { field, name }), { field, name, tables: new Set() });
+  const source = documentSource(findFiles(inputs, { field, name }), { field, name, tables: new Set() });
+  source.requireDocuments();
+  return source;
 }
 
 /** Options for documents of files that were found. */
@@ -89,20 +99,21 @@ export interface DocumentOptions {
 
 /**
  * The documents of files that were found: rows of tables, lines of `.jsonl` files, and any other file, unpacked where it is packed.
- *
- * @throws {ConfigError} naming a file that is too long for one document
  */
-export function documentSource({ files, skipped }: FoundFiles, options: DocumentOptions): TextSource {
+export function documentSource({ files, skipped }: FoundFiles, options: DocumentOptions): DocumentSource {
   const { field, name, tables } = options;
   const lengths = files.map(fileByteLength);
   const refuse: RefuseText = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
-  for (const [i, file] of files.entries()) {
-    const byteLength = lengths[i] ?? 0;
-    if (!isJsonLines(file) && !tables.has(file) && byteLength > MAX_DOCUMENT_BYTES) {
-      throw tooLong(refuse, file, byteLength);
+  const isText = (file: string): boolean => !isJsonLines(file) && !tables.has(file);
+  const requireDocuments = (): void => {
+    for (const [i, file] of files.entries()) {
+      const byteLength = lengths[i] ?? 0;
+      if (isText(file) && byteLength > MAX_DOCUMENT_BYTES) throw tooLong(refuse, file, byteLength);
     }
-  }
+  };
   return {
+    isText,
+    requireDocuments,
     files,
     skipped,
     byteLength: lengths.reduce((sum, byteLength) => sum + byteLength, 0),

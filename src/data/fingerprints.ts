@@ -11,7 +11,15 @@
  */
 import { sha256 } from "../runtime/checksum.ts";
 import { fileTimes } from "../runtime/entries.ts";
-import { absolutePath, makeDirectory, openReadable, pathKind, readTextSync, replaceFile } from "../runtime/files.ts";
+import {
+  absolutePath,
+  makeDirectory,
+  openReadable,
+  pathKind,
+  type ReadableFile,
+  readTextSync,
+  replaceFile,
+} from "../runtime/files.ts";
 
 const BLOCK_BYTES = 4096;
 /** Blocks that are read of a text, but for one of each file. */
@@ -30,27 +38,46 @@ export interface Stamp {
 
 /** Looks at files. `meaning` names everything that decides how they are used. @throws {FileError} if one has gone or cannot be read */
 export function stampOf(files: readonly string[], meaning: string): Stamp {
-  const each = Math.max(1, Math.min(BLOCKS_OF_FILE, Math.floor(BLOCKS / files.length)));
+  const each = blocksOfFile(files.length);
   let changedMs = 0;
   const pieces = function* (): Generator<string | Uint8Array> {
     yield `${meaning}\n`;
-    const block = new Uint8Array(BLOCK_BYTES);
     for (const file of files) {
       const times = fileTimes(file);
       using reader = openReadable(file);
       changedMs = Math.max(changedMs, times.changedMs, times.modifiedMs);
-      const { byteLength } = reader;
-      yield JSON.stringify([absolutePath(file), byteLength, times.inode, times.modifiedMs, times.changedMs]);
-      const length = Math.min(BLOCK_BYTES, byteLength);
-      const count = Math.min(each, Math.ceil(byteLength / BLOCK_BYTES));
-      for (let i = 0; i < count; i++) {
-        const at = count === 1 ? 0 : Math.floor((byteLength - length) / (count - 1) * i);
-        reader.read(at, block.subarray(0, length));
-        yield block.subarray(0, length);
-      }
+      yield JSON.stringify([absolutePath(file), reader.byteLength, times.inode, times.modifiedMs, times.changedMs]);
+      yield* blocksOf(reader, each);
     }
   };
   return { print: sha256(pieces()), changedMs };
+}
+
+/** Blocks of the contents of files, and their sizes: what is equal on hosts with equal copies. @throws {FileError} */
+export function* contentBlocks(files: readonly string[]): Generator<string | Uint8Array> {
+  const each = blocksOfFile(files.length);
+  for (const file of files) {
+    using reader = openReadable(file);
+    yield `${reader.byteLength}\n`;
+    yield* blocksOf(reader, each);
+  }
+}
+
+/** Blocks that are read of each of some files. */
+function blocksOfFile(numFiles: number): number {
+  return Math.max(1, Math.min(BLOCKS_OF_FILE, Math.floor(BLOCKS / numFiles)));
+}
+
+/** Blocks spread over a file, each valid until the next. */
+function* blocksOf(reader: ReadableFile, most: number): Generator<Uint8Array> {
+  const { byteLength } = reader;
+  const length = Math.min(BLOCK_BYTES, byteLength);
+  const block = new Uint8Array(length);
+  const count = Math.min(most, Math.ceil(byteLength / BLOCK_BYTES));
+  for (let i = 0; i < count; i++) {
+    reader.read(count === 1 ? 0 : Math.floor((byteLength - length) / (count - 1) * i), block);
+    yield block;
+  }
 }
 
 /** Fingerprints of texts, kept in a folder under the names of their files. */

@@ -39,6 +39,11 @@ export interface MicroBatch {
    */
   readonly pairs?: Int32Array | undefined;
   /**
+   * For each pair whether its answer is desirable, [batch / 2], where rows have labels: row 2i is then the answer of example i, and row
+   * 2i + 1 another answer to its prompt. @default rows have no labels
+   */
+  readonly isDesirable?: Uint8Array | undefined;
+  /**
    * The source that dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in
    * which it gives them. @default there is no source, and a model that draws is refused
    */

@@ -84,16 +84,52 @@ function wholeNumbers(weights: readonly string[], name: string): readonly number
   throw new ConfigError([{ path: name, expected, got: `${weights.join(", ")}: give them fewer digits` }]);
 }
 
+/** The order in which the sources of a mixture take turns. */
+export class SourceOrder {
+  /** Samples of a block, in which each source has as many as its weight. */
+  readonly blockSize: number;
+  readonly #weights: readonly number[];
+  readonly #key: number;
+  #held: { readonly block: number; readonly order: Permutation } | undefined;
+
+  /**
+   * @param weights samples of each source in a block
+   * @throws {ArgumentError} if a weight is no integer from 1
+   */
+  constructor(weights: readonly number[], seed: number) {
+    for (const [i, weight] of weights.entries()) {
+      if (Number.isSafeInteger(weight) && weight >= 1) continue;
+      throw new ArgumentError(`A weight of a mixture is an integer from 1, got ${weight} for source ${i}`);
+    }
+    this.#weights = weights;
+    this.#key = keyOf(seed, "order of sources");
+    this.blockSize = weights.reduce((sum, weight) => sum + weight, 0);
+  }
+
+  /** The source of a place of the global order, and the samples that it has given before it. @param index from 0 */
+  at(index: number): { readonly source: number; readonly taken: number } {
+    const block = Math.floor(index / this.blockSize);
+    if (this.#held?.block !== block) {
+      this.#held = { block, order: new Permutation(this.blockSize, this.#key, block) };
+    }
+    let slot = this.#held.order.at(index % this.blockSize);
+    for (const [source, weight] of this.#weights.entries()) {
+      if (slot < weight) return { source, taken: block * weight + slot };
+      slot -= weight;
+    }
+    throw new ArgumentError(`Place ${index} is in no source`);
+  }
+}
+
 /** The order of the samples of a mixture. */
 export class MixtureOrder {
   /** Samples after which every source has given all of its own at least once. */
   readonly numSamples: number;
   readonly #rows: readonly number[];
-  readonly #weights: readonly number[];
+  readonly #begins: readonly number[];
   readonly #keys: readonly number[];
-  readonly #blockKey: number;
-  readonly #blockSize: number;
-  /** The order of the present block, and of the present epoch of each source. */
+  readonly #sources: SourceOrder;
+  /** The order of the present epoch of each source. */
   readonly #orders = new Map<number, { readonly epoch: number; readonly order: Permutation }>();
 
   /**
@@ -102,46 +138,33 @@ export class MixtureOrder {
    * @throws {ArgumentError} if a source has no sample, or a weight is no integer from 1
    */
   constructor(rows: readonly number[], weights: readonly number[], seed: number) {
-    for (const [i, weight] of weights.entries()) {
-      const count = at(rows, i, "source");
-      if (count < 1) throw new ArgumentError(`Source ${i} of a mixture has no sample`);
-      if (Number.isSafeInteger(weight) && weight >= 1) continue;
-      throw new ArgumentError(`A weight of a mixture is an integer from 1, got ${weight} for source ${i}`);
+    for (const i of weights.keys()) {
+      if (at(rows, i, "source") < 1) throw new ArgumentError(`Source ${i} of a mixture has no sample`);
     }
+    this.#sources = new SourceOrder(weights, seed);
     this.#rows = rows;
-    this.#weights = weights;
     this.#keys = weights.map((_, i) => keyOf(seed, `data order of source ${i}`));
-    this.#blockKey = keyOf(seed, "order of sources");
-    this.#blockSize = weights.reduce((sum, weight) => sum + weight, 0);
-    const lasts = rows.map((count, i) => Math.ceil(count * this.#blockSize / at(weights, i, "weight")));
-    this.numSamples = Math.max(...lasts);
+    const { blockSize } = this.#sources;
+    this.numSamples = Math.max(...rows.map((count, i) => Math.ceil(count * blockSize / at(weights, i, "weight"))));
+    const begins = [0];
+    for (const count of rows) begins.push(at(begins, begins.length - 1, "begin") + count);
+    this.#begins = begins;
   }
 
   /** The sample at a place of the global order; samples are numbered source after source. @param index from 0 */
   at(index: number): SamplePlace {
-    const block = Math.floor(index / this.#blockSize);
-    let slot = this.#order(-1, this.#blockSize, this.#blockKey, block).at(index % this.#blockSize);
-    let before = 0;
-    for (const [i, weight] of this.#weights.entries()) {
-      const rows = at(this.#rows, i, "source");
-      if (slot < weight) {
-        // The samples of this source before this one.
-        const taken = block * weight + slot;
-        const epoch = Math.floor(taken / rows);
-        const order = this.#order(i, rows, at(this.#keys, i, "source"), epoch);
-        return { epoch, sample: before + order.at(taken % rows) };
-      }
-      slot -= weight;
-      before += rows;
-    }
-    throw new ArgumentError(`Place ${index} is in no source`);
+    const { source, taken } = this.#sources.at(index);
+    const rows = at(this.#rows, source, "source");
+    const epoch = Math.floor(taken / rows);
+    const sample = this.#order(source, rows, epoch).at(taken % rows);
+    return { epoch, sample: at(this.#begins, source, "begin") + sample };
   }
 
-  #order(which: number, length: number, key: number, epoch: number): Permutation {
-    const held = this.#orders.get(which);
+  #order(source: number, length: number, epoch: number): Permutation {
+    const held = this.#orders.get(source);
     if (held?.epoch === epoch) return held.order;
-    const order = new Permutation(length, key, epoch);
-    this.#orders.set(which, { epoch, order });
+    const order = new Permutation(length, at(this.#keys, source, "source"), epoch);
+    this.#orders.set(source, { epoch, order });
     return order;
   }
 }

@@ -140,7 +140,7 @@ export function tokenCache(
  */
 export async function packInMemory(source: TextSource, tokenizer: Tokenizer, known?: string): Promise<TokenStream> {
   const parts: Int32Array[] = [];
-  for await (const { ids } of idsOf(source, tokenizer)) parts.push(Int32Array.from(ids));
+  for await (const { ids } of idsOf(source, tokenizer)) parts.push(ids);
   const tokens = new Int32Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {
@@ -205,20 +205,34 @@ function requireIds(ids: readonly number[], { vocabSize, path }: Tokenizer): voi
   }
 }
 
+/**
+ * The ids of a document.
+ *
+ * @param eosId the end-of-text token, put behind them. @default none, as the document goes on
+ * @throws {ArgumentError} if the text is no valid Unicode, or an id is none of the tokenizer's
+ */
+export function documentIds(text: string, file: string, tokenizer: Tokenizer, eosId?: number): Int32Array {
+  // A source of one's own may give what UTF-8 cannot hold, and an encoder would write U+FFFD in its place.
+  if (!text.isWellFormed()) throw new ArgumentError(`A document of ${file} has half of a surrogate pair`);
+  const encoded = tokenizer.encode(text);
+  requireIds(encoded, tokenizer);
+  if (eosId !== undefined) requireIds([eosId], tokenizer);
+  const ids = new Int32Array(encoded.length + (eosId === undefined ? 0 : 1));
+  ids.set(encoded);
+  if (eosId !== undefined) ids[encoded.length] = eosId;
+  return ids;
+}
+
 /** The ids of each document with the end of text behind them, and how far reading has come. */
 async function* idsOf(
   source: TextSource,
   tokenizer: Tokenizer,
-): AsyncGenerator<{ readonly ids: readonly number[]; readonly bytesRead: number }> {
+): AsyncGenerator<{ readonly ids: Int32Array; readonly bytesRead: number }> {
   const eosId = eosOf(tokenizer);
   let isEmpty = true;
   for await (const { text, file, bytesRead } of source.documents()) {
     isEmpty = false;
-    // A source of one's own may give what UTF-8 cannot hold, and an encoder would write U+FFFD in its place.
-    if (!text.isWellFormed()) throw new ArgumentError(`A document of ${file} has half of a surrogate pair`);
-    const ids = [...tokenizer.encode(text), eosId];
-    requireIds(ids, tokenizer);
-    yield { ids, bytesRead };
+    yield { ids: documentIds(text, file, tokenizer, eosId), bytesRead };
   }
   if (isEmpty) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
 }

@@ -152,7 +152,13 @@ function pairRows(samples: SampleStream, sequenceLength: number, padTo: number |
     ...single,
     numRows: single.numRows / 2,
     lengthOf: (pair) => Math.max(...rowsOfPair(pair).map((row) => samples.lengthOf(row))),
-    load: async (pairs) => ({ ...await single.load(pairs.flatMap(rowsOfPair)), pairs: Int32Array.from(pairs) }),
+    load: async (pairs) => ({
+      ...await single.load(pairs.flatMap(rowsOfPair)),
+      pairs: Int32Array.from(pairs),
+      ...samples.isDesirable === undefined
+        ? {}
+        : { isDesirable: Uint8Array.from(pairs, (pair) => Number(samples.isDesirable?.(2 * pair))) },
+    }),
   };
 }
 

@@ -80,7 +80,8 @@ export interface RunRecord {
     readonly axes: readonly { readonly name: string; readonly size: number }[];
   };
   readonly model: { readonly className: string; readonly numParameters: number };
-  readonly data: { readonly description: string; readonly numSamples: number };
+  /** `numSamples` is not known of data that is streamed. */
+  readonly data: { readonly description: string; readonly numSamples?: number | undefined };
   /** Units of the sharded model, the root's first; null if it is replicated. */
   readonly sharding: readonly RecordedUnit[] | null;
   readonly predicted: PredictedStep;
@@ -135,7 +136,7 @@ const recordSchema: z.ZodType<RunRecord> = z.object({
     axes: z.array(z.object({ name: z.string(), size: count })),
   }),
   model: z.object({ className: z.string(), numParameters: count }),
-  data: z.object({ description: z.string(), numSamples: count }),
+  data: z.object({ description: z.string(), numSamples: count.optional() }),
   sharding: z.array(unitSchema).nullable(),
   predicted: z.object({
     peakBytes: bytes,

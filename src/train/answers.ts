@@ -15,7 +15,7 @@ import type { Run } from "./run.ts";
 import { scoreTokens } from "./token_scores.ts";
 
 /** Numbers of an answer in messages between ranks: see {@link AnswerTable}. */
-const WORDS = 4;
+const WORDS = 5;
 
 /** Each row's sum of log-probabilities of tokens with labels, in nats. @param losses of its tokens, row-major [batch, seq] */
 export function logProbsOf(losses: ArrayLike<number>, { batch, seq, labels }: MicroBatch): readonly number[] {
@@ -58,6 +58,8 @@ export interface AnswerTable {
   readonly textLosses: Float64Array;
   /** How many these are. */
   readonly textTokens: Float64Array;
+  /** Of rows with labels, for each pair 1 if its answer is desirable; else 0. */
+  readonly desirable: Float64Array;
 }
 
 /**
@@ -82,7 +84,14 @@ export async function measureAnswers(
       const parts = evaluationRows(model, microBatches);
       const { microBatches: count } = countAll(parts, ranks);
       if (count === 0) break;
-      for (const { pairs = [] } of microBatches) for (const pair of pairs) own.rows.push(2 * pair, 2 * pair + 1);
+      const desirable: number[] = [];
+      for (const { pairs = [], isDesirable } of microBatches) {
+        for (const [i, pair] of pairs.entries()) {
+          own.rows.push(2 * pair, 2 * pair + 1);
+          desirable.push(...new Array<number>(2).fill(isDesirable === undefined ? 0 : at(isDesirable, i, "label")));
+        }
+      }
+      let measured = 0;
       for (let i = 0; i < count; i++) {
         const part = parts[i] ?? ignoredRow(model);
         const scored = hasPrompts ? withPrompts(part) : part;
@@ -90,7 +99,8 @@ export async function measureAnswers(
         if (i >= parts.length) continue;
         const [logProbs, texts, textTokens] = [logProbsOf(losses, part), logProbsOf(losses, scored), targetsOf(scored)];
         for (const [row, tokens] of targetsOf(part).entries()) {
-          own.words.push(at(logProbs, row, "row"), tokens, -at(texts, row, "row"), at(textTokens, row, "row"));
+          const label = at(desirable, measured++, "label");
+          own.words.push(at(logProbs, row, "row"), tokens, -at(texts, row, "row"), at(textTokens, row, "row"), label);
         }
       }
     }
@@ -113,13 +123,14 @@ function allAnswers(
   const count = parts.reduce((sum, { length }) => sum + length / (1 + WORDS), 0);
   const column = (): Float64Array => new Float64Array(count).fill(NaN);
   const table = { logProbs: column(), tokens: column(), textLosses: column(), textTokens: column() };
+  const labels = column();
   for (const part of parts) {
     const own = part.length / (1 + WORDS);
     for (let i = 0; i < own; i++) {
       const row = at(part, i, "row");
-      const columns = [table.logProbs, table.tokens, table.textLosses, table.textTokens];
+      const columns = [table.logProbs, table.tokens, table.textLosses, table.textTokens, labels];
       for (const [word, into] of columns.entries()) into[row] = at(part, own + i * WORDS + word, "number of an answer");
     }
   }
-  return table;
+  return { ...table, desirable: labels.filter((_, row) => row % 2 === 0) };
 }

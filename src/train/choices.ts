@@ -8,9 +8,12 @@ import { at } from "../at.ts";
 import { type ChoiceRow, choiceRow } from "../data/choices/choice_row.ts";
 import { type ChoiceEncoding, encodeChoices, type EncodedChoices } from "../data/choices/encode_choices.ts";
 import type { ChoiceSource } from "../data/choices/open_choices.ts";
+import { promptOf, type PromptOptions } from "../data/choices/prompts.ts";
+import { TemplateFailure } from "../data/chat/failure.ts";
 import { rowError } from "../data/rows/row.ts";
 import { ConfigError, NonFiniteError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import { countOf } from "../words.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import { logLikelihoods } from "./log_likelihood.ts";
 
@@ -52,6 +55,8 @@ export interface ChoiceOptions extends ChoiceEncoding {
   readonly batch: number;
   /** True if rows that do not fit are left out; the first one is an error otherwise. */
   readonly skipBadRows: boolean;
+  /** Puts examples before a question, or makes a chat of it. @default its text is taken as it is */
+  readonly prompt?: PromptOptions | undefined;
   /** Called with each question in order. */
   readonly onAnswer?: (answered: AnsweredRow) => void;
 }
@@ -96,16 +101,56 @@ async function* encodedRows(
   options: ChoiceOptions,
   skipped: string[],
 ): AsyncGenerator<EncodedChoices> {
-  const { name, skipBadRows } = options;
+  const { name, skipBadRows, prompt } = options;
+  // A template ends with what comes before an answer.
+  const encoding = prompt?.template === undefined ? options : { ...options, delimiter: "" };
   for await (const row of source.rows()) {
     try {
       if ("problem" in row) throw rowError(name, row, row.problem);
-      yield encodeChoices(choiceRow(row, name), options);
+      const question = choiceRow(row, name);
+      yield { ...encodeChoices(prompted(question, options), encoding), row: question };
     } catch (error) {
       if (!skipBadRows || !(error instanceof ConfigError)) throw error;
       skipped.push(...error.problems.map(({ where, expected, got }) => `${where}: expected ${expected}, got ${got}`));
     }
   }
+}
+
+/** @throws {ConfigError} naming the row, if a template refuses it */
+function prompted(question: ChoiceRow, { prompt, name }: ChoiceOptions): ChoiceRow {
+  if (prompt === undefined) return question;
+  try {
+    return promptOf(question, prompt);
+  } catch (error) {
+    if (!(error instanceof TemplateFailure)) throw error;
+    const expected = `a chat that the template of '${prompt.template?.file}' takes`;
+    throw rowError(name, question, { expected, got: error.message });
+  }
+}
+
+/**
+ * The first questions of some rows, as examples.
+ *
+ * @throws {ConfigError} if there are fewer, or naming file and line of a row that does not fit, unless such rows are left out
+ */
+export async function firstQuestions(
+  source: ChoiceSource,
+  count: number,
+  { name, skipBadRows }: Pick<ChoiceOptions, "name" | "skipBadRows">,
+): Promise<readonly ChoiceRow[]> {
+  const found: ChoiceRow[] = [];
+  for await (const row of source.rows()) {
+    try {
+      if ("problem" in row) throw rowError(name, row, row.problem);
+      found.push(choiceRow(row, name));
+    } catch (error) {
+      if (!skipBadRows || !(error instanceof ConfigError)) throw error;
+    }
+    if (found.length === count) return found;
+  }
+  const expected = `at least ${countOf(count, "question")} to take examples of`;
+  const got = `${found.length} in ${source.files.slice(0, 3).map((file) => `'${file}'`).join(", ")}`;
+  throw new ConfigError([{ path: name, expected, got }]);
 }
 
 /** Questions that together have about as many texts as are computed at once. */

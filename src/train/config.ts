@@ -15,6 +15,7 @@ import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 import { type AdapterConfig, adapterSection } from "./adapter_config.ts";
 import { type AxesConfig, axesSection } from "./axes_config.ts";
 import { count, path, size } from "./config_values.ts";
+import { type DistillationConfig, distillationSection } from "./distillation_config.ts";
 import { type EvaluationConfig, evaluationSection } from "./evaluation_config.ts";
 import { type OptimizerConfig, optimizerSection } from "./optimizer_config.ts";
 import { type OutputConfig, outputSection } from "./output_config.ts";
@@ -35,6 +36,8 @@ export interface DataConfig {
   /** Default: `wrapped` for text, `none` for rows of chats and prompts. */
   readonly packing?: Packing | undefined;
   readonly cache: string;
+  /** Default: of more data than `openStream` names. */
+  readonly streaming?: boolean | undefined;
   readonly chatTemplate?: string | undefined;
   readonly lossOn?: LossPart | undefined;
   readonly skipBadRows: boolean;
@@ -173,6 +176,9 @@ export const dataSection: Section<DataConfig> = section(
         "cut off; bfd-split: likewise, long ones in several samples; none: one in a sample, cut off (default: wrapped; of chats none)",
     ).meta({ otherNames: ["packing-strategy", "sample-packing", "neat-packing", "group-texts"] }),
     cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
+    streaming: z.boolean().optional().describe(
+      "Tokenize data while it is trained on, window by window, in place of all of it before the first step (default: of more than 1 GiB)",
+    ).meta({ otherNames: ["stream", "iterable-dataset", "buffer-size", "shuffle-buffer"] }),
     chatTemplate: path.optional().describe("File of Jinja that makes text of chats (default: the tokenizer's)").meta({
       otherNames: ["chat-template-path", "template"],
     }),
@@ -342,6 +348,7 @@ export const TRAIN_SECTIONS: readonly [
   Section<ModelConfig>,
   Section<AdapterConfig>,
   Section<PreferenceConfig>,
+  Section<DistillationConfig>,
   Section<ParallelConfig>,
   Section<AxesConfig>,
   Section<ForeignKeys>,
@@ -355,6 +362,7 @@ export const TRAIN_SECTIONS: readonly [
   modelSection,
   adapterSection,
   preferenceSection,
+  distillationSection,
   parallelSection,
   axesSection,
   foreignSection,
@@ -367,10 +375,11 @@ export const TRAIN_SECTIONS: readonly [
 
 /** The settings of a step, besides its model. */
 export type StepConfig =
-  & Pick<DataConfig, "sequenceLength" | "packing">
+  & Pick<DataConfig, "sequenceLength" | "packing" | "streaming">
   & Pick<OutputConfig, "asyncSave">
   & AdapterConfig
   & PreferenceConfig
+  & DistillationConfig
   & OptimizerConfig
   & ParallelConfig
   & AxesConfig

@@ -5,14 +5,18 @@
  * @module
  */
 import type { SkippedFiles } from "../data/find_files.ts";
-import type { TextSource } from "../data/documents.ts";
-import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
+import { columnsRead } from "../data/chat/columns.ts";
+import type { DocumentSource } from "../data/documents.ts";
+import { eosOf, packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
 import type { RowSource } from "../data/rows/open_rows.ts";
 import { encodeInMemory, encodingPrint, sampleCache, type SampleOptions } from "../data/samples/sample_cache.ts";
 import type { SampleSummary } from "../data/samples/sample_file.ts";
 import type { SampleStream } from "../data/samples/sample.ts";
+import { rowEncoder, textEncoder, type WindowEncoder } from "../data/stream/encode_window.ts";
+import type { WindowSourceOptions } from "../data/stream/window_source.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError } from "../errors.ts";
+import { sha256 } from "../runtime/checksum.ts";
 import { countOf } from "../words.ts";
 
 /** Data that is to be tokenized. */
@@ -28,8 +32,16 @@ export interface DataPreparation {
   cache(directory: string, known?: string): PreparedCache;
   /** Makes the tokens in memory. */
   inMemory(known: string): Promise<PreparedData>;
+  /** Refuses files that are too long to be tokenized at once. */
+  requireDocuments(): void;
   /** Refuses files without anything. */
   requireSome(): Promise<void>;
+  /** True if each row is a sample of its own. */
+  readonly isRows: boolean;
+  /** The files as windows read them. */
+  readonly inWindows: Pick<WindowSourceOptions, "files" | "isText">;
+  /** Makes tokens of windows. @param report receives the problems of the first rows that are skipped */
+  encoder(report: (text: string) => void): WindowEncoder;
 }
 
 /** Tokens that are kept in a file. */
@@ -46,11 +58,20 @@ export interface PreparedData {
   readonly summary?: SampleSummary | undefined;
 }
 
-/** Text as one stream of tokens. */
-export function textPreparation(source: TextSource, tokenizer: Tokenizer, name: string): DataPreparation {
-  const { files, skipped, byteLength } = source;
+/** Text as one stream of tokens. @param textField the column of rows that holds the text */
+export function textPreparation(
+  source: DocumentSource,
+  tokenizer: Tokenizer,
+  { name, textField }: { readonly name: string; readonly textField: string },
+): DataPreparation {
+  const { files, skipped, byteLength, isText } = source;
   return {
-    ...{ files, skipped, byteLength, rules: "text" },
+    ...{ files, skipped, byteLength, rules: "text", isRows: false, inWindows: { files, isText } },
+    requireDocuments: () => source.requireDocuments(),
+    encoder: () => {
+      const print = sha256([`text ${JSON.stringify(textField)} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint]);
+      return textEncoder({ tokenizer, textField, name, print });
+    },
     fingerprint: () => source.fingerprint(),
     cache: (directory, known) => {
       const cache = tokenCache(source, tokenizer, directory, known);
@@ -74,7 +95,11 @@ export function textPreparation(source: TextSource, tokenizer: Tokenizer, name: 
 export function rowPreparation(source: RowSource, options: SampleOptions): DataPreparation {
   const { files, skipped, byteLength } = source;
   return {
-    ...{ files, skipped, byteLength, rules: encodingPrint(options) },
+    ...{ files, skipped, byteLength, rules: encodingPrint(options), isRows: true },
+    requireDocuments: () => undefined,
+    inWindows: { files, isText: () => false },
+    encoder: (report) =>
+      rowEncoder({ options, columns: columnsRead(options.textField), print: encodingPrint(options), report }),
     fingerprint: () => source.fingerprint(),
     cache: (directory, known) => {
       const cache = sampleCache(source, options, directory, known);
@@ -95,18 +120,25 @@ function withSummary(samples: SampleStream & { readonly summary: SampleSummary }
   return { tokens: samples, summary: samples.summary };
 }
 
+/** What samples are counted by. */
+export type SampleUnit = "sample" | "pair" | "answer";
+
 /**
  * Samples in words, with the share of their tokens that is trained on.
  *
- * @param isPairs true if two samples are a pair
+ * @param unit what is counted: of pairs and of answers with labels, each has two samples
  */
 export function describeSamples(
   { samples, tokens, targets }: SampleSummary,
   sequenceLength: number,
-  isPairs: boolean = false,
+  unit: SampleUnit = "sample",
 ): string {
   const share = (100 * targets / tokens).toFixed(1);
-  const what = isPairs ? `${countOf(samples / 2, "pair")} of answers` : countOf(samples, "sample");
+  const what = {
+    sample: countOf(samples, "sample"),
+    pair: `${countOf(samples / 2, "pair")} of answers`,
+    answer: `${countOf(samples / 2, "answer")} with labels`,
+  }[unit];
   const each = `${what} of at most ${countOf(sequenceLength, "token")}`;
   return `${each}, ${tokens} in all, ${targets} of them (${share} %) trained on`;
 }

@@ -8,6 +8,7 @@ import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
 import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { describeSkipped } from "../data/find_files.ts";
+import type { WeightedInputs } from "../data/mixture.ts";
 import type { TokenStream } from "../data/packing.ts";
 import { openDocuments } from "../data/rows/open_documents.ts";
 import { openRows } from "../data/rows/open_rows.ts";
@@ -28,6 +29,7 @@ export interface OpenSource {
   readonly packing: Packing;
   readonly summary: SampleSummary | undefined;
   readonly files: readonly string[];
+  readonly weight: number | undefined;
 }
 
 interface OwnText {
@@ -47,11 +49,11 @@ interface SaidText {
 }
 
 /**
- * Refuses ranks with different text, tokenizers or chat templates, as hosts may have different copies.
+ * Refuses ranks with different text, tokenizers or chat templates, as hosts may have different copies. Every rank must call it.
  *
  * @returns the text's fingerprint
  */
-function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, name: string): string {
+export function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, name: string): string {
   const { files: { length: numFiles }, byteLength, rules } = source;
   const own: SaidText = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, rules, text: text ?? null };
   const all = group.exchangeText(JSON.stringify(own), "texts").map((said): SaidText => JSON.parse(said));
@@ -121,7 +123,7 @@ export function refuseForText(
  */
 export function refuseLossPart(lossOn: TextDataOptions["lossOn"]): void {
   if (lossOn === undefined) return;
-  const expected = "nothing with preference, whose loss is on both answers";
+  const expected = "nothing with preference, whose loss is on answers";
   throw new ConfigError([{ path: "lossOn", expected, got: `'${lossOn}'` }]);
 }
 
@@ -132,11 +134,12 @@ async function prepare(
   options: TextDataOptions,
 ): Promise<DataPreparation> {
   const { sequenceLength, textField = "text", name = "data", lossOn, skipBadRows = false, chatTemplate } = options;
-  const { isPreference = false, hasTextEnds = false } = options;
+  const { isPreference = false, hasLabels = false, hasTextEnds = false } = options;
   if (isPreference) refuseLossPart(lossOn);
-  const rows = await openRows(patterns, { textField, name, isPreference });
+  const preference = !isPreference ? undefined : hasLabels ? "labels" : "pairs";
+  const rows = await openRows(patterns, { textField, name, preference });
   if (rows === undefined) {
-    return textPreparation(await openDocuments(patterns, { textField, name }), tokenizer, name);
+    return textPreparation(await openDocuments(patterns, { textField, name }), tokenizer, { name, textField });
   }
   if (options.packing === "wrapped") {
     const expected = "'none', 'bfd' or 'bfd-split' for chats and prompts, which are never cut into one stream";
@@ -156,27 +159,72 @@ async function prepare(
     textField,
     skipBadRows,
     isPreference,
+    labelBlock: hasLabels ? options.batch : undefined,
     ends: hasTextEnds ? { beginId: await findBeginOfText(tokenizer) } : undefined,
   };
   return rowPreparation(rows, encoding);
 }
 
-/** Opens one source: finds its files, and makes tokens of them on one rank of each host. Every rank must call it. */
-export async function openSource(
-  { group, localWorldSize }: Pick<Run, "group" | "localWorldSize">,
-  inputs: readonly string[],
+/** A source whose files are found. */
+export interface PreparedSource {
+  readonly source: DataPreparation;
+  /** Rows that it gives for those of other sources; undefined where there is no other. */
+  readonly weight: number | undefined;
+}
+
+/** Finds the files of a source. Every rank must call it. */
+export async function prepareSource(
+  { group }: Pick<Run, "group">,
+  { inputs, weight }: WeightedInputs,
   tokenizer: Tokenizer,
   options: TextDataOptions,
-): Promise<OpenSource> {
-  const { sequenceLength, cache, name = "data" } = options;
+): Promise<PreparedSource> {
+  const { name = "data" } = options;
   const source = await group.together("open the text", () => {
     return prepare(inputs.map((text) => datasetPath(text, name)), tokenizer, options);
   });
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${inputs.join(", ")}`);
+  return { source, weight };
+}
+
+/** The packing of a source: a sample of rows has labels of its own, so that it is never cut in the middle of a stream. */
+export function packingOf(
+  { isRows }: Pick<DataPreparation, "isRows">,
+  { packing: asked = "wrapped" }: Pick<TextDataOptions, "packing">,
+): Packing {
+  return isRows && asked === "wrapped" ? "none" : asked;
+}
+
+/**
+ * Refuses sources of a mixture that become rows in different ways.
+ *
+ * @throws {ConfigError} naming two of them
+ */
+export function requireOnePacking(
+  sources: readonly { readonly files: readonly string[]; readonly packing: Packing }[],
+  name: string,
+): void {
+  const [first] = sources;
+  const other = sources.find(({ packing }) => packing !== first?.packing);
+  if (first === undefined || other === undefined) return;
+  const got = `${namesOf(first)} as '${first.packing}' and ${namesOf(other)} as '${other.packing}'`;
+  const expected = "sources of one packing: chats stay apart, so texts beside them take 'none', 'bfd' or 'bfd-split'";
+  throw new ConfigError([{ path: name, expected, got: `${got}: set '--packing'` }]);
+}
+
+/** Opens one source: makes tokens of all of it on one rank of each host. Every rank must call it. */
+export async function openSource(
+  { group, localWorldSize }: Pick<Run, "group" | "localWorldSize">,
+  { source, weight }: PreparedSource,
+  tokenizer: Tokenizer,
+  options: TextDataOptions,
+): Promise<OpenSource> {
+  const { sequenceLength, cache, name = "data" } = options;
   // One rank of each host reads the text for its fingerprint, and gives it to the others.
   const isFirst = group.rank % localWorldSize === 0;
   const own = await group.together("read the text", () => {
+    source.requireDocuments();
     if (!isFirst) return undefined;
     return cache === undefined ? { textFingerprint: source.fingerprint() } : source.cache(cache);
   });
@@ -196,9 +244,7 @@ export async function openSource(
     await source.requireSome();
     return await source.inMemory(text);
   });
-  const { packing: asked = "wrapped" } = options;
-  // A sample of rows has labels of its own, so that it is never cut in the middle of a stream.
-  const packing = "lengthOf" in tokens && asked === "wrapped" ? "none" : asked;
+  const packing = packingOf(source, options);
   if (packing === "wrapped") requireSample(tokens, source, sequenceLength, name);
-  return { tokens, packing, summary, files: source.files };
+  return { tokens, packing, summary, weight, files: source.files };
 }

@@ -19,12 +19,15 @@ import type { StepConfig } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import { parallelize } from "./parallelize.ts";
-import { pairLossOf, requirePreference, requirePreferenceModel } from "./preference_config.ts";
+import { preferenceLossOf, requirePreferenceModel } from "./preference_config.ts";
+import type { Distillation } from "./distillation_step.ts";
+import { requireObjective } from "./open_preference.ts";
 import type { PreferenceObjective } from "./preference_step.ts";
 import { dryReference } from "./reference.ts";
 import { optimizerOf } from "./optimizer.ts";
 import { frozenDtypeOf, scalerOf } from "./parts.ts";
 import type { Run } from "./run.ts";
+import { openTeacher } from "./teacher.ts";
 import { trainStep } from "./step.ts";
 import { withMeasuredStages } from "./stage_split.ts";
 import { StepGraph, STEPS_TO_GRAPH } from "./step_graph.ts";
@@ -60,6 +63,8 @@ interface StepTrial {
   readonly asyncSave?: boolean;
   /** What is learned of pairs of answers. @default text is learned */
   readonly preference?: (model: CausalLm) => PreferenceObjective | undefined;
+  /** Opens a teacher. @default none */
+  readonly distillation?: (run: Run, model: CausalLm) => Promise<Distillation | undefined>;
   /** Captures the step, so that the memory of its graph counts. @default false */
   readonly cudaGraphs?: boolean;
 }
@@ -89,8 +94,9 @@ export async function dryStep(
     const graph = hasGraph ? new StepGraph(device) : undefined;
     const preference = trial.preference?.(model);
     if (preference !== undefined) model.eval();
+    const distillation = await trial.distillation?.(run, model);
     const { maxGradNorm } = trial;
-    const context = { device, group, data, model, optimizer, maxGradNorm, scaler, graph, preference };
+    const context = { device, group, data, model, optimizer, maxGradNorm, scaler, graph, preference, distillation };
     return () => trainStep(context, trial.batch, 1);
   }, { ...options, ...hasGraph ? { steps: STEPS_TO_GRAPH } : {} });
   return { ...taken, numParameters };
@@ -117,7 +123,7 @@ export async function estimateStep(
     adapt: (model) => adapt(model, config, undefined),
     check: (model) => {
       requireSizes(config, model, readers);
-      requirePreference(config);
+      requireObjective(config);
       if (config.preference !== undefined) requirePreferenceModel(model);
     },
     parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
@@ -127,9 +133,10 @@ export async function estimateStep(
     maxGradNorm: config.maxGradNorm,
     asyncSave: config.asyncSave,
     preference: (model) => {
-      const loss = pairLossOf(config);
+      const loss = preferenceLossOf(config);
       return loss && { loss, reference: dryReference(model, config) };
     },
+    distillation: (run, model) => openTeacher(run, model, config),
     cudaGraphs: config.cudaGraphs,
   }, { axes: axesOf(config, worldSize), ...options });
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0, ppLayers: config.ppLayers };
@@ -150,6 +157,7 @@ export function emptyBatch(
   const given = {
     lengths: packing === "wrapped" && preference === undefined ? undefined : new Int32Array(batch).fill(seq),
     pairs: preference === undefined ? undefined : new Int32Array(samples),
+    isDesirable: preference === "kto" ? new Uint8Array(samples) : undefined,
     documentStarts: packing === "bfd" || packing === "bfd-split" ? tokens : undefined,
   };
   const microBatch = { inputIds: tokens, labels: tokens, batch, seq, ...given, random: { seed: 0, firstSample: 0 } };

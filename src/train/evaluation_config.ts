@@ -103,6 +103,17 @@ export function requireEvaluations(config: EvaluationConfig & { readonly evalDat
 }
 
 /**
+ * Refuses evaluations at the ends of epochs, of data that is streamed.
+ *
+ * @throws {ConfigError}
+ */
+export function requireNoEpochs({ evalStrategy }: Pick<EvaluationConfig, "evalStrategy">): void {
+  if (evalStrategy !== "epoch") return;
+  const expected = "'steps' with data that is streamed, the length of whose epochs is not known";
+  throw new ConfigError([{ path: "evalStrategy", expected, got: "'epoch'" }]);
+}
+
+/**
  * The weights among data to evaluate on, each of which is a problem.
  *
  * @param evalData paths and patterns, or `name=path`

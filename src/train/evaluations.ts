@@ -64,7 +64,7 @@ export class Evaluations {
    * @throws {CheckpointError} if the best model is to be loaded at the end, and its checkpoint is not in the output folder
    */
   restore(state: BestState | undefined, loader: DataLoader): void {
-    this.#epochs = Math.floor(loader.epoch);
+    this.#epochs = epochsOf(loader);
     if (state === undefined || this.#best === undefined) return;
     if (state.metric !== this.#best.metric) {
       const now = `this run compares '${this.#best.metric}'`;
@@ -87,7 +87,7 @@ export class Evaluations {
   /** Evaluates after a step, if it is time. Every rank must call it. */
   async after(step: number, context: StepContext, loader: DataLoader): Promise<Evaluated | undefined> {
     const { steps, evalEvery, evalStrategy } = this.#config;
-    const epochs = Math.floor(loader.epoch);
+    const epochs = epochsOf(loader);
     const endsEpoch = epochs > this.#epochs;
     this.#epochs = epochs;
     if (this.#heldOut === undefined || evalStrategy === "no") return undefined;
@@ -117,6 +117,11 @@ export class Evaluations {
     await loadCheckpoint(what);
     this.#log.info(`Loaded the weights of step ${stepOfPath(bestCheckpoint)}`);
   }
+}
+
+/** Full passes over the data; none are counted of data that is streamed. */
+function epochsOf({ epoch = 0 }: Pick<DataLoader, "epoch">): number {
+  return Math.floor(epoch);
 }
 
 function figureName(metric: string): `eval_${string}` {

@@ -11,6 +11,8 @@ import { evaluate } from "./evaluate.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import type { EvalMetrics } from "./metrics.ts";
 import { figureNames, figuresOfTables } from "./preference_figures.ts";
+import { LABELED_FIGURES, labeledFiguresOfTables } from "./labeled_figures.ts";
+import { isLabeledLoss, type LabeledLossSettings } from "./labeled_loss.ts";
 import { ODDS_RATIO, type PairLossSettings } from "./preference_loss.ts";
 import type { Run } from "./run.ts";
 import type { TextData } from "./text_data.ts";
@@ -45,7 +47,7 @@ function nameOf(set: string, figure: string): `eval_${string}` {
 /** The held-out data of a run, open. */
 export class HeldOut implements Disposable {
   readonly #sets: ReadonlyMap<string, TextData>;
-  readonly #loss: PairLossSettings | undefined;
+  readonly #loss: PairLossSettings | LabeledLossSettings | undefined;
   /** The answers of sets of pairs, by the reference. */
   readonly #references = new Map<string, AnswerTable>();
 
@@ -55,14 +57,16 @@ export class HeldOut implements Disposable {
    * @param sets by name; closed with this
    * @param loss of pairs. @default the sets are text
    */
-  constructor(sets: ReadonlyMap<string, TextData>, loss?: PairLossSettings) {
+  constructor(sets: ReadonlyMap<string, TextData>, loss?: PairLossSettings | LabeledLossSettings) {
     this.#sets = sets;
     this.#loss = loss;
   }
 
   /** Names of all figures. */
   get names(): readonly string[] {
-    const figures = this.#loss === undefined ? TEXT_FIGURES : ["loss", ...figureNames(this.#loss)];
+    const ofAnswers = (loss: PairLossSettings | LabeledLossSettings): readonly string[] =>
+      isLabeledLoss(loss) ? LABELED_FIGURES : figureNames(loss);
+    const figures = this.#loss === undefined ? TEXT_FIGURES : ["loss", ...ofAnswers(this.#loss)];
     return [...this.#sets.keys()].flatMap((set) => figures.map((figure) => nameOf(set, figure)));
   }
 
@@ -96,7 +100,7 @@ export class HeldOut implements Disposable {
     run: Run,
     model: CausalLm,
     set: string,
-    loss: PairLossSettings,
+    loss: PairLossSettings | LabeledLossSettings,
   ): Promise<Readonly<Record<string, number>>> {
     const [data, reference] = [this.#sets.get(set), this.#references.get(set)];
     const isOdds = loss.lossType === ODDS_RATIO;
@@ -105,6 +109,11 @@ export class HeldOut implements Disposable {
     }
     using _mode = evaluationMode(model);
     const measured = await measureAnswers(run, model, data, isOdds);
+    if (isLabeledLoss(loss)) {
+      if (reference === undefined) throw new InternalError(`set '${set}' has no reference`);
+      const { loss: mean, figures } = labeledFiguresOfTables(measured, reference, loss, model.device.math);
+      return { loss: mean, ...figures };
+    }
     const { loss: mean, figures } = figuresOfTables(measured, reference, loss, model.device.math);
     return { loss: mean, ...figures };
   }

@@ -13,13 +13,16 @@ import {
   replaceFile,
   type WritableFile,
 } from "../runtime/files.ts";
+import type { DistillationFigures } from "./distillation_step.ts";
+import type { LabeledFigures } from "./labeled_figures.ts";
 import type { PreferenceFigures } from "./preference_figures.ts";
 
 /** Figures of an evaluation by their names: `eval_loss`, or `eval_NAME_loss` of a set with a name, `…perplexity` and so on. */
 export type EvalMetrics = { readonly [name: `eval_${string}`]: number };
 
 /** One line of `metrics.jsonl`; on steps that were evaluated, with figures as {@link EvalMetrics} has them. */
-export interface StepMetrics extends EvalMetrics, Partial<PreferenceFigures> {
+export interface StepMetrics
+  extends EvalMetrics, Partial<PreferenceFigures>, Partial<Pick<LabeledFigures, "kl">>, Partial<DistillationFigures> {
   /** The step's number, from 1. */
   readonly step: number;
   /** Mean cross-entropy of the step's tokens, in nats; of preferences the mean loss of pairs. */

@@ -27,7 +27,8 @@ export function noticeStart(
       `Evaluations and the model take the averages of the weights (emaDecay ${emaDecay}), and checkpoints have both`,
     );
   }
-  log.info(`${description}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
+  const epoch = numSamples === undefined ? "" : `: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`;
+  log.info(`${description}${epoch}`);
 }
 
 /** The effect of a changed global batch on the coming steps, for the log. */

@@ -9,16 +9,23 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import type { Logger } from "../runtime/log.ts";
 import { countOf, formatBytes } from "../words.ts";
 import type { RunConfig } from "./config.ts";
+import { requireNoEpochs } from "./evaluation_config.ts";
 import { refuseForText } from "./data_source.ts";
 import { HeldOut, heldOutSets } from "./held_out.ts";
-import { pairLossOf } from "./preference_config.ts";
+import { hasReference, precomputes, preferenceLossOf } from "./preference_config.ts";
 import type { Run } from "./run.ts";
 import { type TextData, textData } from "./text_data.ts";
 
 /** Opens what a run trains on. Every rank must call it. @throws {ConfigError} as {@link textData} */
-export function openData(config: RunConfig, run: Run, model: CausalLm, log: Logger): Promise<TextData> {
+export async function openData(config: RunConfig, run: Run, model: CausalLm, log: Logger): Promise<TextData> {
   if (config.tokenizer === undefined && model.files?.folder === undefined) tellBytes(model, log.once());
-  return openOne(config, run, model, log, { files: config.data, name: "data", packing: config.packing });
+  const readsAll = hasReference(config) && precomputes(config); // before the first step
+  const streaming = readsAll ? false : config.streaming;
+  const data = await openOne(config, run, model, log, {
+    ...{ files: config.data, name: "data", packing: config.packing, streaming },
+  });
+  if (data.epoch === undefined) requireNoEpochs(config);
+  return data;
 }
 
 /**
@@ -40,10 +47,11 @@ export async function openHeldOut(
   const sets = new Map<string, TextData>();
   for (const [set, files] of heldOutSets(config.evalData)) {
     const packing = config.packing === "wrapped" ? undefined : config.packing; // sets may be text or rows
-    const part = { files, name: "evalData", packing, tokenizer: data.tokenizer };
+    const streaming = config.preference === undefined ? config.streaming : false; // pairs are measured by their numbers
+    const part = { files, name: "evalData", packing, streaming, tokenizer: data.tokenizer };
     sets.set(set, opened.use(await openOne(config, run, model, log, part)));
   }
-  const heldOut = new HeldOut(sets, pairLossOf(config));
+  const heldOut = new HeldOut(sets, preferenceLossOf(config));
   if (!data.isRows && !heldOut.hasRows) refuseForText(config);
   opened.move();
   return heldOut;
@@ -64,6 +72,7 @@ interface DataPart {
   readonly name: string;
   /** @default wrapped for text, none for chats and prompts */
   readonly packing: Packing | undefined;
+  readonly streaming: boolean | undefined;
   /** @default the run's */
   readonly tokenizer?: Tokenizer;
 }
@@ -73,16 +82,18 @@ function openOne(
   run: Run,
   model: CausalLm,
   log: Logger,
-  { files, name, packing, tokenizer }: DataPart,
+  { files, name, packing, streaming, tokenizer }: DataPart,
 ): Promise<TextData> {
   const { sequenceLength, microBatches, textField, seed, cache, chatTemplate, lossOn, skipBadRows, eosToken } = config;
   const isPreference = config.preference !== undefined;
   const hasTextEnds = config.preference === "orpo";
+  const hasLabels = config.preference === "kto";
   return textData(run, model, files, {
     ...{
       sequenceLength,
       microBatches,
       packing,
+      streaming,
       textField,
       seed,
       cache,
@@ -91,6 +102,7 @@ function openOne(
       skipBadRows,
       isPreference,
       hasTextEnds,
+      hasLabels,
     },
     toleratesText: config.evalData.length > 0,
     ...tokenizer === undefined ? { tokenizer: config.tokenizer, eosToken } : { tokenizer },

@@ -1,5 +1,5 @@
 /**
- * The keys of a run that learns preferences, by the names of TRL's `DPOConfig` and `ORPOConfig`, and what such a run cannot be combined with.
+ * The keys of a run that learns preferences, by the names of TRL's `DPOConfig`, `ORPOConfig` and `KTOConfig`, and what such a run cannot be combined with.
  *
  * @module
  */
@@ -8,10 +8,11 @@ import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { StepConfig } from "./config.ts";
+import { LABELED_LOSSES, type LabeledLossName, type LabeledLossSettings } from "./labeled_loss.ts";
 import { ODDS_RATIO, PAIR_LOSSES, type PairLossName, type PairLossSettings } from "./preference_loss.ts";
 
 /** Ways to learn preferences. */
-export const PREFERENCES = ["dpo", "orpo"] as const;
+export const PREFERENCES = ["dpo", "orpo", "kto"] as const;
 
 /**
  * Preferences that are learned, if any.
@@ -22,10 +23,14 @@ export interface PreferenceConfig {
   readonly preference?: typeof PREFERENCES[number] | undefined;
   /** Default: {@link USUAL_BETA}. */
   readonly beta?: number | undefined;
-  /** Default: sigmoid. */
-  readonly lossType?: PairLossName | undefined;
+  /** Default: sigmoid; with kto, kto. */
+  readonly lossType?: PairLossName | LabeledLossName | undefined;
   /** Default: 0. */
   readonly labelSmoothing?: number | undefined;
+  /** Default: 1. */
+  readonly desirableWeight?: number | undefined;
+  /** Default: 1. */
+  readonly undesirableWeight?: number | undefined;
   /** Default: unless the reference is the model without its adapter. */
   readonly precomputeRefLogProbs?: boolean | undefined;
 }
@@ -38,35 +43,53 @@ export const preferenceSection: Section<PreferenceConfig> = section(
   z.strictObject({
     preference: z.enum(PREFERENCES).optional().describe(
       "Learn which of two answers is better, of rows with prompt, chosen and rejected: dpo: direct preference optimization; " +
-        "orpo: odds ratio preference optimization, without a reference (default: learn text)",
-    ).meta({ otherNames: ["rl", "stage", "dpo", "orpo", "rlhf", "preference-optimization"] }),
+        "orpo: odds ratio preference optimization, without a reference; or which answers are desirable, of rows with prompt, " +
+        "completion and label: kto: Kahneman-Tversky optimization (default: learn text)",
+    ).meta({ otherNames: ["rl", "stage", "dpo", "orpo", "kto", "rlhf", "preference-optimization"] }),
     beta: z.number().positive().optional().describe(
-      "With preference dpo: how strongly the model is held to what it was before; with orpo: the weight of the ratio of odds " +
+      "With preference dpo and kto: how strongly the model is held to what it was before; with orpo: the weight of the ratio of odds " +
         `(default: ${USUAL_BETA})`,
     ).meta({ otherNames: ["dpo-beta", "pref-beta", "rl-beta", "orpo-alpha", "orpo-beta"] }),
-    lossType: z.enum(PAIR_LOSSES).optional().describe(
-      `With preference dpo: the loss of a pair: ${PAIR_LOSSES.join(", ")} (default: sigmoid)`,
+    lossType: z.enum([...PAIR_LOSSES, ...LABELED_LOSSES]).optional().describe(
+      `With preference dpo: the loss of a pair: ${
+        PAIR_LOSSES.join(", ")
+      } (default: sigmoid); with kto that of an answer: ${LABELED_LOSSES.join(", ")} (default: kto)`,
     ).meta({ shown: "name", otherNames: ["dpo-loss-type", "pref-loss", "dpo-loss"] }),
     labelSmoothing: z.number().nonnegative().lt(0.5).optional().describe(
       "With lossType robust: the share of pairs whose answers are thought to be the wrong way round (default: 0)",
     ).meta({ otherNames: ["dpo-label-smoothing", "label-smoothing-factor"] }),
+    desirableWeight: z.number().nonnegative().optional().describe(
+      "With preference kto: weight of the losses of desirable answers (default: 1)",
+    ).meta({ otherNames: ["kto-chosen-weight"] }),
+    undesirableWeight: z.number().nonnegative().optional().describe(
+      "With preference kto: weight of the losses of the other answers (default: 1)",
+    ).meta({ otherNames: ["kto-rejected-weight"] }),
     precomputeRefLogProbs: z.boolean().optional().describe(
-      "With preference dpo: compute the reference's log-probabilities once, before the first step (default: unless a new adapter " +
+      "With preference dpo and kto: compute the reference's log-probabilities once, before the first step (default: unless a new adapter " +
         "is trained, whose model without it is the reference)",
     ).meta({ otherNames: ["precompute-ref-logps"] }),
   }),
 );
 
 /** The loss of a run that learns preferences; undefined for a run that does not. */
-export function pairLossOf(config: PreferenceConfig): PairLossSettings | undefined {
-  const { preference, beta = USUAL_BETA, lossType = "sigmoid", labelSmoothing = 0 } = config;
+export function preferenceLossOf(config: PreferenceConfig): PairLossSettings | LabeledLossSettings | undefined {
+  const { preference, beta = USUAL_BETA, lossType, labelSmoothing = 0 } = config;
   if (preference === undefined) return undefined;
-  return { lossType: preference === "orpo" ? ODDS_RATIO : lossType, beta, labelSmoothing };
+  if (preference === "orpo") return { lossType: ODDS_RATIO, beta, labelSmoothing };
+  if (preference === "kto") {
+    const { desirableWeight = 1, undesirableWeight = 1 } = config;
+    return { lossType: isLabeled(lossType) ? lossType : "kto", beta, desirableWeight, undesirableWeight };
+  }
+  return { lossType: lossType === undefined || isLabeled(lossType) ? "sigmoid" : lossType, beta, labelSmoothing };
+}
+
+function isLabeled(lossType: string | undefined): lossType is LabeledLossName {
+  return LABELED_LOSSES.some((name) => name === lossType);
 }
 
 /** True if the model is compared with a reference. */
 export function hasReference({ preference }: Pick<PreferenceConfig, "preference">): boolean {
-  return preference === "dpo";
+  return preference === "dpo" || preference === "kto";
 }
 
 /** True if the model without its adapter is what the run begins from: a new adapter, beside which nothing else is trained. */
@@ -87,10 +110,11 @@ export function precomputes(config: StepConfig): boolean {
  * @throws {ConfigError} naming each
  */
 export function requirePreference(config: StepConfig): void {
-  const { preference, beta, lossType = "sigmoid", labelSmoothing, precomputeRefLogProbs } = config;
+  const { preference, beta, lossType, labelSmoothing, precomputeRefLogProbs } = config;
+  const { desirableWeight, undesirableWeight } = config;
   const problems: ConfigProblem[] = [];
   if (preference === undefined) {
-    const own = { beta, lossType: config.lossType, labelSmoothing, precomputeRefLogProbs };
+    const own = { beta, lossType, labelSmoothing, desirableWeight, undesirableWeight, precomputeRefLogProbs };
     for (const [path, value] of Object.entries(own)) {
       if (value !== undefined) problems.push({ path, expected: "preference with it", got: `${value} alone` });
     }
@@ -110,7 +134,7 @@ export function requirePreference(config: StepConfig): void {
   ];
   for (const [path, isRefused, expected, got] of refused) if (isRefused) problems.push({ path, expected, got });
   if (preference === "orpo") {
-    const ofOthers = { lossType: config.lossType, labelSmoothing, precomputeRefLogProbs };
+    const ofOthers = { lossType, labelSmoothing, desirableWeight, undesirableWeight, precomputeRefLogProbs };
     for (const [path, value] of Object.entries(ofOthers)) {
       const expected = "nothing with preference 'orpo', which has one loss and no reference";
       if (value !== undefined) problems.push({ path, expected, got: String(value) });
@@ -118,9 +142,25 @@ export function requirePreference(config: StepConfig): void {
     if (problems.length > 0) throw new ConfigError(problems);
     return;
   }
-  if (labelSmoothing !== undefined && lossType !== "robust") {
+  if (preference === "dpo") {
+    for (const [path, value] of Object.entries({ desirableWeight, undesirableWeight })) {
+      if (value !== undefined) problems.push({ path, expected: "preference 'kto' with it", got: `${value} and 'dpo'` });
+    }
+  } else if (config.globalBatch < 2) {
+    const expected = "at least 2 with preference 'kto', which gives a prompt the answer of another row";
+    problems.push({ path: "globalBatch", expected, got: String(config.globalBatch) });
+  }
+  if (lossType !== undefined && isLabeled(lossType) !== (preference === "kto")) {
+    const names = preference === "kto" ? LABELED_LOSSES : PAIR_LOSSES;
+    const expected = `one of ${names.join(", ")} with preference '${preference}'`;
+    problems.push({ path: "lossType", expected, got: `'${lossType}'` });
+  } else if (labelSmoothing !== undefined && lossType !== "robust") {
     const expected = "lossType 'robust' with it, which alone reads it";
-    problems.push({ path: "labelSmoothing", expected, got: `${labelSmoothing} and '${lossType}'` });
+    problems.push({ path: "labelSmoothing", expected, got: `${labelSmoothing} and '${lossType ?? "sigmoid"}'` });
+  }
+  if (config.streaming === true && precomputes(config)) {
+    const expected = `false with preference '${preference}', whose reference reads all data before the first step`;
+    problems.push({ path: "streaming", expected: `${expected}, but with precomputeRefLogProbs false`, got: "true" });
   }
   if (precomputeRefLogProbs === false && !baseIsReference(config)) {
     const expected =

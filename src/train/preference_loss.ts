@@ -83,12 +83,16 @@ interface LossInputs extends Omit<PairLossSettings, "lossType"> {
   readonly rejectedTokens: number;
 }
 
-function curvesOf({ exp, log }: PortableMath): Curves {
-  // Exponentials of numbers that are not positive cannot overflow.
-  const decay = (x: number): number => exp(-Math.abs(x));
+/** The logistic function. */
+export function sigmoidOf(x: number, { exp }: Pick<PortableMath, "exp">): number {
+  const decay = exp(-Math.abs(x)); // of a number that is not positive, so that it cannot overflow
+  return x >= 0 ? 1 / (1 + decay) : decay / (1 + decay);
+}
+
+function curvesOf(math: PortableMath): Curves {
   return {
-    sigmoid: (x) => x >= 0 ? 1 / (1 + decay(x)) : decay(x) / (1 + decay(x)),
-    logSigmoid: (x) => Math.min(x, 0) - log(1 + decay(x)),
+    sigmoid: (x) => sigmoidOf(x, math),
+    logSigmoid: (x) => Math.min(x, 0) - math.log(1 + math.exp(-Math.abs(x))),
   };
 }
 

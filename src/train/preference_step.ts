@@ -14,17 +14,17 @@ import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch, MicroBatch } from "../data/micro_batch.ts";
 import type { PortableMath } from "../device/device.ts";
-import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
-import { tensor } from "../tensor/create.ts";
-import { scope } from "../tensor/scope.ts";
 import { logProbsOf, targetsOf, withPrompts } from "./answers.ts";
-import { countAll, IGNORED_ROW, StepFactors, type StepParts } from "./backward.ts";
+import { countAll, IGNORED_ROW, type StepParts } from "./backward.ts";
+import { exchangeNumbers } from "./exchange_numbers.ts";
+import { isLabeledLoss, type LabeledLossSettings } from "./labeled_loss.ts";
+import { labeledBackward, type LabeledStep } from "./labeled_step.ts";
 import { figuresOf, type JudgedPair, type PreferenceFigures } from "./preference_figures.ts";
 import { answerFor, ODDS_RATIO, type PairAnswer, pairLoss, type PairLossSettings } from "./preference_loss.ts";
 import type { Reference } from "./reference.ts";
-import { tokenScoresOf } from "./token_scores.ts";
+import { scoredBackward } from "./scored_backward.ts";
 
 /**
  * How a run learns preferences.
@@ -32,7 +32,7 @@ import { tokenScoresOf } from "./token_scores.ts";
  * @internal
  */
 export interface PreferenceObjective {
-  readonly loss: PairLossSettings;
+  readonly loss: PairLossSettings | LabeledLossSettings;
   readonly reference: Reference;
 }
 
@@ -49,7 +49,7 @@ export interface PreferenceLoss {
 const WORDS = 7;
 
 /**
- * Computes the gradients of the mean loss of pairs, and adds them to the gradients of the model, which is in evaluation mode. They are
+ * Computes the gradients of the mean loss of pairs, or of answers with labels, and adds them to the gradients of the model, which is in evaluation mode. They are
  * reduced with the last micro-batch. Every rank must call it.
  *
  * @throws {ArgumentError} if there are several ranks and no parallelism reduces some of the trained parameters; or if rows are no pairs
@@ -57,10 +57,11 @@ const WORDS = 7;
 export function preferenceBackward(
   parts: StepParts,
   { loss: settings, reference }: PreferenceObjective,
-  { microBatches }: Batch,
-): PreferenceLoss {
-  const { model, device, data, scaler } = parts;
-  using factors = new StepFactors(parts);
+  batch: Batch,
+): PreferenceLoss | LabeledStep {
+  if (isLabeledLoss(settings)) return labeledBackward(parts, settings, reference, batch);
+  const { device, data } = parts;
+  const { microBatches } = batch;
   if (microBatches.some(({ pairs }) => pairs === undefined)) {
     throw new ArgumentError("Cannot learn preferences from rows that are no pairs: open the data with 'isPreference'");
   }
@@ -75,20 +76,18 @@ export function preferenceBackward(
   // The sum of all losses is divided by the number of pairs.
   const textSlope = isOdds ? numPairs / texts : 0;
   const judged: (readonly JudgedPair[])[] = [];
-  factors.within(numPairs, () => {
-    for (let i = 0; i < count; i++) {
-      factors.synchronize(i === count - 1);
-      using _frame = scope();
-      const microBatch = microBatches[i] ?? IGNORED_ROW;
-      const references = reference.logProbsOf(microBatch);
-      const scored = scoredOf(microBatch);
-      const { losses } = tokenScoresOf(model, scored);
-      const given = { microBatch, scored, losses: losses.toArray(), references, textSlope };
-      const { pairs, slopes } = judge(given, settings, device.math);
-      judged.push(pairs);
-      const seed = factors.scaled(tensor(device, slopes, { shape: losses.shape, dtype: float32 }).to(losses.dtype));
-      losses.backward(scaler?.scale(seed) ?? seed);
-    }
+  scoredBackward(parts, numPairs, count, (i) => {
+    const microBatch = microBatches[i] ?? IGNORED_ROW;
+    const references = reference.logProbsOf(microBatch);
+    const scored = scoredOf(microBatch);
+    return {
+      rows: scored,
+      slopesOf: (losses) => {
+        const { pairs, slopes } = judge({ microBatch, scored, losses, references, textSlope }, settings, device.math);
+        judged.push(pairs);
+        return slopes;
+      },
+    };
   });
   return { ...figuresOf(exchanged(judged, data), settings, device.math), tokens };
 }
@@ -160,31 +159,20 @@ function judge(
   return { pairs, slopes };
 }
 
-/** The pairs of all ranks, in the order in which one rank would have taken their micro-batches. */
+/** The pairs of all ranks. */
 function exchanged(own: readonly (readonly JudgedPair[])[], data: ProcessGroup): readonly JudgedPair[] {
-  const words = own.flatMap((pairs) => [
-    pairs.length,
-    ...pairs.flatMap(({ loss, chosen, rejected, textLoss, textTokens }) => [
+  const words = own.map((pairs) =>
+    pairs.map(({ loss, chosen, rejected, textLoss, textTokens }) => [
       ...[loss, chosen.logProb, chosen.reference, rejected.logProb, rejected.reference, textLoss, textTokens],
-    ]),
-  ]);
-  const places = data.exchange(new Uint8Array(Float64Array.from(words).buffer), "losses of pairs").map((bytes) => {
-    return { values: new Float64Array(bytes.slice().buffer), next: 0 };
-  });
-  return own.flatMap(() =>
-    places.flatMap((place) => {
-      const length = at(place.values, place.next, "number of pairs");
-      const begin = place.next + 1;
-      place.next = begin + length * WORDS;
-      return Array.from({ length }, (_, pair): JudgedPair => {
-        const word = (i: number): number => at(place.values, begin + pair * WORDS + i, "number of a pair");
-        return {
-          loss: word(0),
-          chosen: { logProb: word(1), reference: word(2) },
-          rejected: { logProb: word(3), reference: word(4) },
-          ...{ textLoss: word(5), textTokens: word(6) },
-        };
-      });
-    })
+    ])
   );
+  return exchangeNumbers(words, WORDS, data, "losses of pairs").map((numbers): JudgedPair => {
+    const word = (i: number): number => at(numbers, i, "number of a pair");
+    return {
+      loss: word(0),
+      chosen: { logProb: word(1), reference: word(2) },
+      rejected: { logProb: word(3), reference: word(4) },
+      ...{ textLoss: word(5), textTokens: word(6) },
+    };
+  });
 }

@@ -63,7 +63,7 @@ export async function resumeRun(
   const settings = settingsOf(config, context);
   for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
     const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
-    const means = key === "globalBatch" ? otherBatch(config, step, loader.state().cursor) : "";
+    const means = key === "globalBatch" ? otherBatch(config, step, loader.cursor) : "";
     if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
   }
   await group.together("read the files beside the weights", () => addCompanions(context.model, path, context.group));

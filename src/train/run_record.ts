@@ -57,7 +57,10 @@ export function recordOf({ config, run, model, estimate, data, resumed, firstSte
       axes: mesh.axes.map((name) => ({ name, size: mesh.axis(name).size })),
     },
     model: { className: model.constructor.name, numParameters },
-    data: { description: data.description, numSamples: data.numSamples },
+    data: {
+      description: data.description,
+      ...data.numSamples === undefined ? {} : { numSamples: data.numSamples },
+    },
     sharding: config.strategy === "fsdp" ? describeSharding(model).units : null,
     predicted: { peakBytes, terms, offloaded, flops, bytesCommunicated, collectives: collectives.length },
   };

@@ -9,7 +9,7 @@ import { runtime } from "../runtime/processes.ts";
 import { adapterScales } from "./adapter_config.ts";
 import type { RunConfig } from "./config.ts";
 import type { Evaluations } from "./evaluations.ts";
-import { preferenceSettings } from "./open_preference.ts";
+import { objectiveSettings } from "./open_preference.ts";
 import type { StepContext } from "./step.ts";
 
 /** Settings that checkpoints have where they are set. */
@@ -36,11 +36,11 @@ export function stateOf(
 /** Settings that later steps depend on, besides weights, data and the optimizer's groups. */
 export function settingsOf(
   config: RunConfig,
-  { preference }: StepContext,
+  context: StepContext,
 ): Record<string, string | number | boolean> {
   const { steps, globalBatch, maxGradNorm, precision, neftuneNoiseAlpha } = config;
   const optional = neftuneNoiseAlpha === undefined ? {} : { neftuneNoiseAlpha };
-  return { steps, globalBatch, maxGradNorm, precision, ...optional, ...preferenceSettings(config, preference) };
+  return { steps, globalBatch, maxGradNorm, precision, ...optional, ...objectiveSettings(config, context) };
 }
 
 /** Properties of this machine, which a resume elsewhere compares. */

@@ -5,6 +5,7 @@
  */
 import * as z from "zod";
 import { type Packing, PACKINGS } from "../data/samples/rows.ts";
+import type { StreamPlace } from "../data/stream/streamed_rows.ts";
 import { CheckpointError } from "../errors.ts";
 import type { BestState } from "./best_evaluation.ts";
 
@@ -20,6 +21,7 @@ export interface SavedState {
     readonly sequenceLength: number;
     readonly dataset: string;
     readonly packing?: Packing | undefined;
+    readonly stream?: readonly StreamPlace[] | undefined;
   };
   /** The GradScaler's state, in float16. */
   readonly scaler?: {
@@ -42,6 +44,17 @@ const stateSchema: z.ZodType<SavedState> = z.strictObject({
     sequenceLength: z.int(),
     dataset: z.string(),
     packing: z.enum(PACKINGS).optional(),
+    stream: z.array(z.strictObject({
+      ...{
+        source: z.int(),
+        lane: z.int(),
+        given: z.int(),
+        epoch: z.int(),
+        window: z.int(),
+        skip: z.int(),
+        row: z.int(),
+      },
+    })).optional(),
   }),
   scaler: z.strictObject({
     scale: z.number(),

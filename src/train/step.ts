@@ -22,6 +22,8 @@ import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { ownedPtr } from "../tensor/write.ts";
 import { backwardStep } from "./backward.ts";
+import { type Distillation, distillationBackward, type DistillationFigures } from "./distillation_step.ts";
+import type { LabeledFigures } from "./labeled_figures.ts";
 import type { PreferenceFigures } from "./preference_figures.ts";
 import { preferenceBackward, type PreferenceObjective } from "./preference_step.ts";
 import type { StepGraph } from "./step_graph.ts";
@@ -46,6 +48,8 @@ export interface StepContext {
   readonly graph?: StepGraph | undefined;
   /** What is learned of pairs of answers. @default text is learned */
   readonly preference?: PreferenceObjective | undefined;
+  /** The teacher that is learned from. @default the data's tokens are learned */
+  readonly distillation?: Distillation | undefined;
 }
 
 /** Results of a step; the same on every rank. */
@@ -59,7 +63,7 @@ export interface StepResult {
   /** Learning rate of the optimizer's first group. */
   readonly learningRate: number;
   /** Rewards and log-probabilities of answers, where preferences are learned. */
-  readonly figures?: PreferenceFigures | undefined;
+  readonly figures?: PreferenceFigures | LabeledFigures | DistillationFigures | undefined;
 }
 
 /**
@@ -78,9 +82,9 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
   scaler?.remember();
   try {
     if (graph !== undefined) {
-      if (context.preference !== undefined) {
+      if (context.preference !== undefined || context.distillation !== undefined) {
         throw new UnsupportedError(
-          "Cannot capture steps that learn preferences, whose loss the host computes: train without graphs",
+          "Cannot capture steps that learn preferences or from a teacher, whose loss the host computes: train without graphs",
         );
       }
       const { loss, norm, tokens } = graph.take(context, batch);
@@ -101,10 +105,11 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
 
 /** Adds the gradients of a step's mean loss to those of the model. */
 function addGradients(
-  { group, data = group, device, model, scaler, preference }: StepContext,
+  { group, data = group, device, model, scaler, preference, distillation }: StepContext,
   batch: Batch,
 ): Pick<StepResult, "loss" | "tokens" | "figures"> {
   if (preference !== undefined) return preferenceBackward({ model, device, data, scaler }, preference, batch);
+  if (distillation !== undefined) return distillationBackward({ model, device, data, scaler }, distillation, batch);
   const { loss, tokens } = backwardStep(model, batch, device, data, scaler);
   return { loss: loss.item(), tokens };
 }

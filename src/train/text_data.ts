@@ -6,13 +6,14 @@
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import type { LossPart } from "../data/chat/encode_row.ts";
 import type { TextSource } from "../data/documents.ts";
-import { DataLoader, type LoaderOptions } from "../data/loader.ts";
+import { DataLoader, type LoaderOptions, type LoaderState } from "../data/loader.ts";
 import type { Batch } from "../data/micro_batch.ts";
 import { weightedInputs } from "../data/mixture.ts";
 import type { TokenStream } from "../data/packing.ts";
 import type { Packing, Rows } from "../data/samples/rows.ts";
 import type { SampleSummary } from "../data/samples/sample_file.ts";
 import { IGNORED, type SampleStream } from "../data/samples/sample.ts";
+import { furthestPlaces, StreamedRows, type StreamPlace } from "../data/stream/streamed_rows.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
@@ -21,8 +22,16 @@ import { ConfigError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
 import { countOf } from "../words.ts";
-import { describeSamples, lossesOf, namesOf } from "./data_preparation.ts";
-import { type OpenSource, openSource, refuseForText } from "./data_source.ts";
+import { describeSamples, lossesOf, namesOf, type SampleUnit } from "./data_preparation.ts";
+import {
+  type OpenSource,
+  openSource,
+  type PreparedSource,
+  prepareSource,
+  refuseForText,
+  requireOnePacking,
+} from "./data_source.ts";
+import { describeStream, isStreamed, openStream } from "./open_stream.ts";
 import type { Run } from "./run.ts";
 
 /** Options of {@link textData}. */
@@ -72,6 +81,11 @@ export interface TextDataOptions {
    * @default text is refused with them
    */
   readonly toleratesText?: boolean;
+  /**
+   * Tokenizes windows of the files while they are trained on, in place of all of them before the first step. Rows are shuffled within
+   * windows, and windows where files can be read from any place. @default of more than 1 GiB of data
+   */
+  readonly streaming?: boolean | undefined;
   /** Tokens that rows of chats and prompts are padded to. @default the longest of a micro-batch */
   readonly padTo?: number | undefined;
   /**
@@ -79,6 +93,11 @@ export interface TextDataOptions {
    * each: see `MicroBatch.pairs`. @default false
    */
   readonly isPreference?: boolean | undefined;
+  /**
+   * With `isPreference`: rows are `prompt`, `completion` and `label`, which tells whether the completion is desirable. Of each pair the second
+   * row is another completion of the prompt: that of the row before, of blocks of `batch` rows. @default false
+   */
+  readonly hasLabels?: boolean | undefined;
   /**
    * With `isPreference`: every sample begins with the tokenizer's begin-of-text token, if it has one, and ends with its end-of-text token,
    * as TRL's `ORPOTrainer` makes them. @default texts end with the end-of-text token, and chats as their template ends them
@@ -90,7 +109,15 @@ export interface TextDataOptions {
 const KNOWN_OPTIONS: KnownKeys<TextDataOptions> = {
   ...{ sequenceLength: true, batch: true, microBatches: true, tokenizer: true, eosToken: true, packing: true },
   ...{ textField: true, seed: true, cache: true, name: true, onTokenize: true, chatTemplate: true, lossOn: true },
-  ...{ skipBadRows: true, toleratesText: true, padTo: true, isPreference: true, hasTextEnds: true },
+  ...{
+    streaming: true,
+    skipBadRows: true,
+    toleratesText: true,
+    padTo: true,
+    isPreference: true,
+    hasTextEnds: true,
+    hasLabels: true,
+  },
 };
 
 /** Largest number of tokens for the beginning of a text. */
@@ -103,6 +130,11 @@ interface RowParts {
   readonly shares?: string | undefined;
   readonly chatTemplate?: string | undefined;
   readonly isPairs?: boolean | undefined;
+  readonly hasLabels?: boolean | undefined;
+  /** True if samples are rows. @default there are summaries of them */
+  readonly isRows?: boolean | undefined;
+  /** The ranks that know places of a stream. */
+  readonly group?: Run["group"] | undefined;
 }
 
 /** Batches, and the tokenizer that made them. */
@@ -111,44 +143,66 @@ export class TextData extends DataLoader implements Disposable {
   readonly tokenizer: Tokenizer;
   /** The file with the Jinja template of chats, if one was named. */
   readonly chatTemplate: string | undefined;
+  /** True if each sample is a row of chats or prompts. */
+  readonly isRows: boolean;
+  readonly #sequenceLength: number;
   readonly #tokens: readonly (TokenStream | SampleStream)[];
+  readonly #stream: StreamedRows | undefined;
+  readonly #group: Run["group"] | undefined;
   readonly #summaries: readonly SampleSummary[];
   readonly #shares: string | undefined;
-  readonly #isPairs: boolean;
+  readonly #unit: SampleUnit;
 
   /** Use {@link textData}. */
   constructor(tokenizer: Tokenizer, options: LoaderOptions, rows: RowParts = {}) {
     super(options);
-    const { summaries = [], chatTemplate, shares, isPairs = false } = rows;
-    this.#isPairs = isPairs;
+    const {
+      summaries = [],
+      chatTemplate,
+      shares,
+      isPairs = false,
+      hasLabels = false,
+      isRows = summaries.length > 0,
+      group,
+    } = rows;
+    this.isRows = isRows;
+    this.#group = group;
+    this.#unit = hasLabels ? "answer" : isPairs ? "pair" : "sample";
+    this.#sequenceLength = options.sequenceLength;
     this.chatTemplate = chatTemplate;
     this.#summaries = summaries;
     this.#shares = shares;
     this.tokenizer = tokenizer;
     const { tokens } = options;
-    this.#tokens = "parts" in tokens ? tokens.parts.map((part) => part.tokens) : [tokens];
-  }
-
-  /** True if each sample is a row of chats or prompts. */
-  get isRows(): boolean {
-    return this.#summaries.length > 0;
+    this.#stream = tokens instanceof StreamedRows ? tokens : undefined;
+    if (tokens instanceof StreamedRows) this.#tokens = [];
+    else this.#tokens = "parts" in tokens ? tokens.parts.map((part) => part.tokens) : [tokens];
   }
 
   /** The number of samples and of their tokens, and of rows the number of tokens that are trained on. */
   get description(): string {
-    const { sequenceLength } = this.state();
+    const sequenceLength = this.#sequenceLength;
     if (this.#shares !== undefined) return this.#shares;
-    const { rows } = this;
+    if (this.#stream !== undefined) return describeStream(this.#stream, sequenceLength);
+    const { rows, numSamples = 0 } = this;
     const [summary] = this.#summaries;
-    const packed = this.state().packing === "none" ? undefined : rows;
+    const packed = this.packing === "none" ? undefined : rows;
     const padding = packed === undefined ? "" : `${(100 * packed.padding).toFixed(1)} % are padding`;
     if (summary !== undefined) {
-      const samples = describeSamples(summary, sequenceLength, this.#isPairs);
-      return packed === undefined ? samples : `${samples}; in ${countOf(this.numSamples, "row")}, of which ${padding}`;
+      const samples = describeSamples(summary, sequenceLength, this.#unit);
+      return packed === undefined ? samples : `${samples}; in ${countOf(numSamples, "row")}, of which ${padding}`;
     }
     const most = rows !== undefined && packed === undefined ? "at most " : "";
-    const samples = `${countOf(this.numSamples, "sample")} of ${most}${countOf(sequenceLength, "token")}`;
+    const samples = `${countOf(numSamples, "sample")} of ${most}${countOf(sequenceLength, "token")}`;
     return packed === undefined ? samples : `${samples}, of which ${padding}`;
+  }
+
+  /** The state to resume from. Of data that is streamed every rank must call it, as each knows the places of its own part. */
+  override state(): LoaderState {
+    const own = super.state();
+    if (own.stream === undefined || this.#group === undefined) return own;
+    const all = this.#group.exchangeText(JSON.stringify(own.stream), "places in the data");
+    return { ...own, stream: furthestPlaces(all.map((text): readonly StreamPlace[] => JSON.parse(text))) };
   }
 
   /** Yields `steps` steps for `for await`. The loop's body is a scope: tensors made in it are freed at its end. */
@@ -164,6 +218,9 @@ export class TextData extends DataLoader implements Disposable {
    * chats, the first one up to the tokens that are trained on.
    */
   async beginning(most: number = BEGINNING_TOKENS): Promise<string> {
+    if (this.#stream !== undefined) {
+      return this.#textOf(await this.#stream.beginning(Math.min(most, BEGINNING_TOKENS)));
+    }
     const tokens = at(this.#tokens, 0, "source");
     if ("lengthOf" in tokens) {
       const { ids, labels } = await tokens.read(0);
@@ -174,6 +231,11 @@ export class TextData extends DataLoader implements Disposable {
     }
     const ids = new Int32Array(Math.min(most, BEGINNING_TOKENS, tokens.length));
     await tokens.read(0, ids);
+    return this.#textOf(ids);
+  }
+
+  /** The text of some first tokens of a document. */
+  #textOf(ids: Int32Array): string {
     const end = ids.indexOf(this.tokenizer.eosId ?? -1);
     const text = this.tokenizer.decode(end < 0 ? ids : ids.subarray(0, end)).replace(/\ufffd+$/, "");
     // A word that the limit has cut is left out: the model would continue it wrongly.
@@ -190,6 +252,7 @@ export class TextData extends DataLoader implements Disposable {
 
   /** Closes the files of tokens. */
   [Symbol.dispose](): void {
+    this.#stream?.close();
     for (const tokens of this.#tokens) tokens.close();
   }
 }
@@ -250,21 +313,29 @@ export async function textData(
   });
   const isLoaded = tokenizer !== options.tokenizer;
   if (isLoaded && tokenizer.eosNote !== undefined && group.rank === 0) group.report(tokenizer.eosNote);
-  using opening = new DisposableStack();
-  const sources: (OpenSource & { readonly weight: number | undefined })[] = [];
-  for (const { inputs, weight } of groups) {
-    const source = await openSource({ group, localWorldSize }, inputs, tokenizer, options);
-    opening.defer(() => source.tokens.close());
-    sources.push({ ...source, weight });
+  const prepared: PreparedSource[] = [];
+  for (const part of groups) prepared.push(await prepareSource({ group }, part, tokenizer, options));
+  if (options.toleratesText !== true && prepared.every(({ source }) => !source.isRows)) refuseForText(options);
+  const split = { padTo, isPairs, sequenceLength, seed, microBatches, globalBatch: batch };
+  const own = { ...split, rank: samples.rank, worldSize: samples.size };
+  const { chatTemplate } = options;
+  if (isStreamed(prepared, options)) {
+    const stream = await openStream({ group }, prepared, tokenizer, options);
+    const isRows = prepared.some(({ source }) => source.isRows);
+    const given = { ...own, tokens: stream, packing: stream.packing };
+    return new TextData(tokenizer, given, { chatTemplate, isPairs, isRows, group });
   }
-  if (options.toleratesText !== true && sources.every(({ summary }) => summary === undefined)) refuseForText(options);
+  using opening = new DisposableStack();
+  const sources: OpenSource[] = [];
+  for (const one of prepared) {
+    const source = await openSource({ group, localWorldSize }, one, tokenizer, options);
+    opening.defer(() => source.tokens.close());
+    sources.push(source);
+  }
   const { tokens, packing } = mixed(sources, name);
-  const opened = new TextData(tokenizer, {
-    ...{ tokens, packing, padTo, isPairs, sequenceLength, seed, microBatches, globalBatch: batch },
-    ...{ rank: samples.rank, worldSize: samples.size },
-  }, {
+  const opened = new TextData(tokenizer, { ...own, tokens, packing }, {
     summaries: sources.flatMap(({ summary }) => summary ?? []),
-    ...{ chatTemplate: options.chatTemplate, isPairs },
+    ...{ chatTemplate, isPairs, hasLabels: options.hasLabels },
     shares: describeShares(sources, sequenceLength),
   });
   opening.move();
@@ -280,25 +351,20 @@ export async function textData(
 
 /** All sources as one, by their weights. */
 function mixed(
-  sources: readonly (OpenSource & { readonly weight: number | undefined })[],
+  sources: readonly OpenSource[],
   name: string,
-): { readonly tokens: LoaderOptions["tokens"]; readonly packing: Packing } {
+): { readonly tokens: Exclude<LoaderOptions["tokens"], StreamedRows>; readonly packing: Packing } {
   const first = at(sources, 0, "source");
   const { packing, weight } = first;
   if (weight === undefined) return first;
-  const other = sources.find((source) => source.packing !== packing);
-  if (other !== undefined) {
-    const got = `${namesOf(first)} as '${packing}' and ${namesOf(other)} as '${other.packing}'`;
-    const expected = "sources of one packing: chats stay apart, so texts beside them take 'none', 'bfd' or 'bfd-split'";
-    throw new ConfigError([{ path: name, expected, got: `${got}: set '--packing'` }]);
-  }
+  requireOnePacking(sources, name);
   const parts = sources.flatMap(({ tokens, weight }) => weight === undefined ? [] : [{ tokens, weight }]);
   return { tokens: { parts }, packing };
 }
 
 /** The sources of a mixture in words; undefined for one source. */
 function describeShares(
-  sources: readonly (OpenSource & { readonly weight: number | undefined })[],
+  sources: readonly OpenSource[],
   sequenceLength: number,
 ): string | undefined {
   const all = sources.reduce((sum, { weight }) => sum + (weight === undefined ? NaN : weight), 0);

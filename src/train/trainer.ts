@@ -39,12 +39,11 @@ import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
 import { noticeStart } from "./notices.ts";
 import { openData, openHeldOut } from "./open_data.ts";
-import { openPreference } from "./open_preference.ts";
+import { openObjective, requireObjective } from "./open_preference.ts";
 import { parallelize } from "./parallelize.ts";
 import { optimizerOf } from "./optimizer.ts";
 import { scalerOf } from "./parts.ts";
 import { planModel } from "./plan_model.ts";
-import { requirePreference } from "./preference_config.ts";
 import { Progress } from "./progress.ts";
 import { exchangeNews, type RankNews, REGROUPS, type StopReason } from "./rank_news.ts";
 import { requireEqualReplicas } from "./replicas.ts";
@@ -76,7 +75,7 @@ async function runOn(
 ): Promise<TrainResult> {
   requireThreads(config);
   requireTracker(config);
-  requirePreference(config);
+  requireObjective(config);
   using journal = new RunJournal(config, options.log);
   const log = options.log.also((record) => journal.take(record));
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
@@ -172,12 +171,12 @@ class Training {
     parallelize(model, this.#run, { ...config, ppLayers: estimate.ppLayers }, { optimizerStates: pool, note });
     await model.load();
     requireSavable(trainedPart(model), group); // before training, and not after it
-    const preference = await openPreference(config, this.#run, model, { data, heldOut }, this.#log.once());
+    const objective = await openObjective(config, this.#run, model, { data, heldOut }, this.#log.once());
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const { maxGradNorm } = config;
-    const parts = { device, group, data: dataRanks, model, optimizer, scaler, graph, preference };
+    const parts = { device, group, data: dataRanks, model, optimizer, scaler, graph, ...objective };
     const context: StepContext = { ...parts, maxGradNorm };
     const resumed = await resumeRun(this.#run, config, this.#elastic, context, {
       loader: data,

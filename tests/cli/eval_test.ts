@@ -107,6 +107,57 @@ function isAsExpected(
 
 const [{ rows: QUIZ } = assert.fail()] = EXPECTED.cases;
 
+const FEW_SHOT: {
+  readonly rows: readonly unknown[];
+  readonly cases: readonly {
+    readonly num_fewshot: number;
+    readonly apply_chat_template: boolean;
+    readonly fewshot_as_multiturn: boolean;
+    readonly log_likelihoods: readonly (readonly number[])[];
+  }[];
+} = JSON.parse(readFileSync(fixturePath("choices/few_shot.json"), "utf8"));
+
+for (const one of FEW_SHOT.cases) {
+  const { num_fewshot: shots, apply_chat_template: isChat, fewshot_as_multiturn: isMultiturn, log_likelihoods: all } =
+    one;
+  const how = `${shots} examples${isChat ? ", as a chat" : ""}${isMultiturn ? " of several turns" : ""}`;
+  test(`fullyshard eval gives choices the log-likelihoods of transformers: ${how}`, async () => {
+    using folder = temporaryDirectory();
+    const data = folder.write("questions.jsonl", lines(FEW_SHOT.rows));
+    const flags = ["--data", data, ...tokenizerOf("bytes"), "--log-samples", "--num-fewshot", String(shots)];
+    if (isChat) flags.push("--apply-chat-template", "--chat-template", fixturePath("chat/templates/chatml.jinja"));
+    if (isMultiturn) flags.push("--fewshot-as-multiturn");
+    const [got] = await measured(fixturePath("distillation/teacher"), ...flags);
+    for (const [row, likelihoods] of all.entries()) {
+      for (const [i, want] of likelihoods.entries()) {
+        const value = got?.answers[row]?.log_likelihoods[i] ?? NaN;
+        assert.ok(Math.abs(value - want) <= 2e-6 * Math.abs(want), `row ${row}, choice ${i}: ${value}, not ${want}`);
+      }
+    }
+  });
+}
+
+test("fullyshard eval takes examples of other data, and refuses few of them and settings that nothing reads", async () => {
+  using folder = temporaryDirectory();
+  const data = folder.write("questions.jsonl", lines(FEW_SHOT.rows));
+  const first = folder.write("first.jsonl", lines(FEW_SHOT.rows.slice(0, 2)));
+  const own = ["--data", data, ...tokenizerOf("bytes"), "--num-fewshot", "2", "--log-samples"];
+  const model = fixturePath("distillation/teacher");
+  const [[mine], [others]] = [await measured(model, ...own), await measured(model, ...own, "--fewshot-data", first)];
+  // The last rows have the same two examples, and the first row is one of them.
+  assert.deepEqual(mine?.answers.slice(2), others?.answers.slice(2));
+  assert.notDeepEqual(mine?.answers[0], others?.answers[0]);
+  const args = [model, "--data", data, ...tokenizerOf("bytes")];
+  await refuses([...args, "--num-fewshot", "4"], /data: expected at least 5 questions to take examples of, got 4 in /);
+  await refuses([...args, "--fewshot-data", first], /fewshotData: expected numFewshot with it/);
+  await refuses([...args, "--fewshot-as-multiturn"], /fewshotAsMultiturn: expected applyChatTemplate and numFewshot/);
+  const text = folder.write("text.txt", "no choices here");
+  await refuses(
+    [model, "--data", text, ...tokenizerOf("bytes"), "--apply-chat-template"],
+    /applyChatTemplate: expected rows/,
+  );
+});
+
 for (const { tokenizer, add_bos_token: addsBos, rows, ...expected } of EXPECTED.cases) {
   const what = `${tokenizer}${addsBos ? " with a begin of text" : ""}`;
   test(`fullyshard eval gives choices the log-likelihoods of transformers: ${what}`, async () => {

@@ -5,6 +5,7 @@ import { DataLoader, type LoaderOptions } from "../../src/data/loader.ts";
 import type { MicroBatch } from "../../src/data/micro_batch.ts";
 import { MixtureOrder, weightedInputs } from "../../src/data/mixture.ts";
 import { samplesInMemory } from "../../src/data/samples/sample_file.ts";
+import type { SampleStream } from "../../src/data/samples/sample.ts";
 import { ArgumentError, ConfigError } from "../../src/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -12,7 +13,7 @@ const SIZES = [50, 20, 7];
 const WEIGHTS = [7, 3, 2];
 
 /** Samples of a source, whose ids tell source and number; lengths differ. */
-function source(which: number, count: number): LoaderOptions["tokens"] & { readonly length: number } {
+function source(which: number, count: number): SampleStream {
   const samples = Array.from({ length: count }, (_, i) => {
     const ids = new Int32Array(2 + (i * 5 + which) % 6).fill(which * 1000 + i);
     return { ids, labels: ids };
@@ -23,10 +24,7 @@ function source(which: number, count: number): LoaderOptions["tokens"] & { reado
 }
 
 function loader(options: Partial<LoaderOptions> = {}): DataLoader {
-  const parts = SIZES.flatMap((count, i) => {
-    const tokens = source(i, count);
-    return "parts" in tokens ? [] : [{ tokens, weight: WEIGHTS[i] ?? NaN }];
-  });
+  const parts = SIZES.map((count, i) => ({ tokens: source(i, count), weight: WEIGHTS[i] ?? NaN }));
   return new DataLoader({
     ...{ tokens: { parts }, packing: "none", sequenceLength: 8, globalBatch: 12, seed: 3 },
     ...{ rank: 0, worldSize: 1, microBatches: 1, ...options },
@@ -117,7 +115,6 @@ test("DataLoader gives rows of a mixture padded to the longest, with their lengt
 test("DataLoader.restore() refuses a mixture of other weights", () => {
   const state = loader().state();
   const tokens = source(0, 50);
-  assert.ok(!("parts" in tokens));
   const other = loader({ tokens: { parts: [{ tokens, weight: 1 }] } });
   assert.throws(() => other.restore(state), ConfigError);
   assert.throws(() => loader({ tokens: { parts: [{ tokens, weight: 0.5 }] } }), ArgumentError);

@@ -218,7 +218,7 @@ test(
       ],
       [as("--cp-size", "2"), /cpSize: expected 1 with preference, .*, got 2/],
       [as("--pp-size", "2"), /ppSize: expected 1 with preference, .*, got 2/],
-      [as("--loss-on", "all"), /lossOn: expected nothing with preference, whose loss is on both answers, got 'all'/],
+      [as("--loss-on", "all"), /lossOn: expected nothing with preference, whose loss is on answers, got 'all'/],
       [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' with it/],
       [as("--no-precompute-ref-log-probs"), /precomputeRefLogProbs: expected true, but for a new adapter/],
       [

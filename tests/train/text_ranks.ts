@@ -17,7 +17,7 @@ export interface TextOrders {
 export interface TextReport {
   readonly error: string;
   readonly dataset: string;
-  readonly numSamples: number;
+  readonly numSamples: number | undefined;
 }
 
 /** Opens the text of this rank. */

@@ -63,7 +63,7 @@ const known = (textField: string): string =>
 /** All columns that are read of rows, besides the text column. */
 const COLUMNS = [
   ...["messages", "prompt", "completion", "conversations", "system", "tools", "chat_template_kwargs"],
-  ...["instruction", "input", "output", "history", "chosen", "rejected"],
+  ...["instruction", "input", "output", "history", "chosen", "rejected", "label"],
 ];
 
 /** The columns that are read of rows: the others need not be decoded. */

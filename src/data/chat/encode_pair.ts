@@ -4,26 +4,18 @@
  *
  * @module
  */
+import { at } from "../../at.ts";
 import type { ConfigError } from "../../errors.ts";
 import { countOf } from "../../words.ts";
 import { rowError, type RowPlace } from "../rows/row.ts";
 import { IGNORED } from "../samples/sample.ts";
+import { type Answered, answerIds } from "./answer_ids.ts";
 import { commonLength } from "./boundaries.ts";
-import type { RefuseRow } from "./columns.ts";
 import { type EncodedRow, ended, type PairEnds, type RowEncoding } from "./encode_row.ts";
-import { TemplateFailure } from "./failure.ts";
-import { noTemplate } from "./load_template.ts";
-import type { ChatPair, PairContents, TextPair } from "./preference.ts";
+import type { PairContents } from "./preference.ts";
 
 /** The samples of a row: both of them begin with the prompt, and only what follows has labels. */
 export type EncodedPair = readonly [chosen: EncodedRow, rejected: EncodedRow];
-
-/** Ids of the prompt alone, and of the prompt with each answer. */
-interface PairIds {
-  readonly prompt: readonly number[];
-  readonly chosen: readonly number[];
-  readonly rejected: readonly number[];
-}
 
 /**
  * Makes two samples of a row. The prompt ends where its own tokens and those of an answer part, so that both answers are predicted
@@ -34,9 +26,10 @@ interface PairIds {
  */
 export function encodePair(contents: PairContents, place: RowPlace, encoding: RowEncoding): EncodedPair {
   const refuse = (expected: string, got: string): ConfigError => rowError(encoding.name, place, { expected, got });
-  const ids = contents.kind === "chat" ? chatIds(contents, encoding, refuse) : textIds(contents, encoding);
+  const { prompt, answers } = answerIds(answeredOf(contents), encoding, refuse);
   const { maxLength, ends } = encoding;
-  const both = Math.min(commonLength(ids.prompt, ids.chosen), commonLength(ids.prompt, ids.rejected));
+  const ids = { prompt, chosen: at(answers, 0, "answer"), rejected: at(answers, 1, "answer") };
+  const both = Math.min(commonLength(prompt, ids.chosen), commonLength(prompt, ids.rejected));
   const sampleOf = (which: "chosen" | "rejected"): EncodedRow => {
     const { all, promptLength } = ends === undefined
       ? { all: ids[which], promptLength: both }
@@ -59,13 +52,10 @@ export function encodePair(contents: PairContents, place: RowPlace, encoding: Ro
   return [sampleOf("chosen"), sampleOf("rejected")];
 }
 
-/** Texts, each answer with the end-of-text token behind it. */
-function textIds({ prompt, chosen, rejected }: TextPair, { tokenizer, ends }: RowEncoding): PairIds {
-  const whole = (answer: string): readonly number[] => {
-    const ids = tokenizer.encode(prompt + answer);
-    return ends === undefined ? ended(ids, tokenizer) : ids;
-  };
-  return { prompt: tokenizer.encode(prompt), chosen: whole(chosen), rejected: whole(rejected) };
+function answeredOf(contents: PairContents): Answered {
+  return contents.kind === "text"
+    ? { kind: contents.kind, prompt: contents.prompt, answers: [contents.chosen, contents.rejected] }
+    : { ...contents, answers: [contents.chosen, contents.rejected] };
 }
 
 /**
@@ -82,21 +72,4 @@ function withEnds(
   const [before, answer] = [sample.slice(0, prompt.length - merged), sample.slice(prompt.length - merged)];
   const begin = beginId === undefined || before[0] === beginId ? before : [beginId, ...before];
   return { all: [...begin, ...ended(answer, tokenizer)], promptLength: begin.length };
-}
-
-/** Chats by the template; the prompt's text ends with what begins an assistant's turn. */
-function chatIds(pair: ChatPair, { tokenizer, templates }: RowEncoding, refuse: RefuseRow): PairIds {
-  if (templates === undefined) throw noTemplate(tokenizer.path);
-  const { prompt, chosen, rejected, tools, variables } = pair;
-  const template = templates.pick(tools !== undefined);
-  try {
-    return {
-      prompt: tokenizer.encode(template.render({ messages: prompt, tools, variables, addGenerationPrompt: true })),
-      chosen: tokenizer.encode(template.render({ messages: [...prompt, ...chosen], tools, variables })),
-      rejected: tokenizer.encode(template.render({ messages: [...prompt, ...rejected], tools, variables })),
-    };
-  } catch (error) {
-    if (!(error instanceof TemplateFailure)) throw error;
-    throw refuse(`a chat that the template of '${template.file}' takes`, error.message);
-  }
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { documentSource, type TextSource } from "../documents.ts";
+import { type DocumentSource, documentSource } from "../documents.ts";
 import { ConfigError } from "../../errors.ts";
 import { describeSkipped, findFiles } from "../find_files.ts";
 import { conventionOfFile, type RowOptions, takesRows } from "./open_rows.ts";
@@ -23,7 +23,7 @@ function takes(file: string, format: string): boolean {
  * @throws {ConfigError} naming every input that matches no file, and every file of a format that is not read
  * @throws {FileError} if a file cannot be read
  */
-export async function openDocuments(inputs: readonly string[], options: RowOptions): Promise<TextSource> {
+export async function openDocuments(inputs: readonly string[], options: RowOptions): Promise<DocumentSource> {
   const { textField: field, name } = options;
   const formats = new Map<string, string>();
   const taken = (file: string, format: string): boolean => {

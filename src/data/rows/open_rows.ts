@@ -32,12 +32,15 @@ export interface RowOptions {
   readonly textField: string;
   /** The name of the data in errors. */
   readonly name: string;
-  /** True if all files are to hold rows of preferences. @default they are looked at */
-  readonly isPreference?: boolean | undefined;
+  /** The rows of preferences that all files are to hold. @default they are looked at */
+  readonly preference?: keyof typeof PREFERENCES | undefined;
 }
 
 /** What files are to hold whose rows are preferences. */
-const PREFERENCES = 'rows with "chosen" and "rejected", as the run learns preferences';
+const PREFERENCES = {
+  pairs: 'rows with "chosen" and "rejected", as the run learns preferences',
+  labels: 'rows with "prompt", "completion" and "label", as the run learns preferences',
+} as const;
 
 /** True for a file that holds rows by its name, in a format that {@link rowsOf} reads. */
 export function takesRows(file: string, format: string): boolean {
@@ -52,16 +55,17 @@ export function takesRows(file: string, format: string): boolean {
  * @throws {FileError} if a file cannot be read
  */
 export async function openRows(inputs: readonly string[], options: RowOptions): Promise<RowSource | undefined> {
-  const { textField, name, isPreference = false } = options;
+  const { textField, name, preference } = options;
+  const wanted = preference === undefined ? undefined : PREFERENCES[preference];
   const found = findFiles(inputs, { field: textField, name, takes: takesRows });
   const files = found.files.filter(mayHoldRows);
-  if (!isPreference && !await hasChats(files, options)) return undefined;
+  if (wanted === undefined && !await hasChats(files, options)) return undefined;
   const problems = found.files.filter((file) => !files.includes(file) && inputs.includes(file)).map((file) => ({
-    ...{ path: name, where: file, expected: isPreference ? PREFERENCES : "rows, as other files of the data are chats" },
+    ...{ path: name, where: file, expected: wanted ?? "rows, as other files of the data are chats" },
     got: "a file of text: train on it in a run of its own",
   }));
-  if (isPreference && problems.length === 0 && files.length === 0) {
-    problems.push({ path: name, where: inputs.join(", "), expected: PREFERENCES, got: "no file of rows" });
+  if (wanted !== undefined && problems.length === 0 && files.length === 0) {
+    problems.push({ path: name, where: inputs.join(", "), expected: wanted, got: "no file of rows" });
   }
   if (problems.length > 0) throw new ConfigError(problems);
   return {

@@ -39,20 +39,83 @@ function textOf(bytes: Uint8Array | undefined): string | BadCell | undefined {
 
 const PARSERS: Partial<ParquetParsers> = { stringFromBytes: textOf, jsonFromBytes: textOf };
 
+/** Rows of a file, from `start` up to `end`, exclusive. */
+export interface ParquetRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/**
+ * Ranges of rows of about the same size, none of which is in two row groups.
+ *
+ * @param columns the columns whose sizes count
+ * @param options `partBytes`: unpacked bytes of a range, about; `mostBytes`: those of a row group that may be divided although it does not
+ * say where its pages begin
+ * @returns undefined if some row group is larger than that, and does not say so
+ * @throws {FileError} if the file cannot be read, is cut off or damaged
+ */
+export async function parquetParts(
+  file: string,
+  columns: readonly string[],
+  { partBytes, mostBytes }: { readonly partBytes: number; readonly mostBytes: number },
+): Promise<readonly (ParquetRange & { readonly bytes: number })[] | undefined> {
+  using reader = openReadable(file);
+  const { metadata } = await openFile(reader);
+  const wanted = columnsOf(metadata).filter((column) => columns.includes(column));
+  const ranges: (ParquetRange & { readonly bytes: number })[] = [];
+  let before = 0;
+  for (const group of metadata.row_groups) {
+    const { numRows, byteLength, hasIndex } = sizesOf(group, wanted);
+    if (!hasIndex && byteLength > mostBytes) return undefined;
+    const parts = Math.min(numRows, Math.max(1, Math.round(byteLength / partBytes)));
+    for (let i = 0; i < parts; i++) {
+      const [start, end] = [i, i + 1].map((part) => Math.floor(numRows / parts * part));
+      ranges.push({ start: before + (start ?? 0), end: before + (end ?? 0), bytes: byteLength / parts });
+    }
+    before += numRows;
+  }
+  return ranges;
+}
+
+/** The rows of a row group, unpacked bytes of the columns that are read, and whether all say where their pages begin. */
+function sizesOf({ columns: chunks, num_rows: count }: FileMetaData["row_groups"][number], wanted: readonly string[]) {
+  const byteLength = chunks.reduce((sum, { meta_data: chunk }) => {
+    const isRead = chunk?.path_in_schema.some((name, i) => i === 0 && wanted.includes(name));
+    return sum + (isRead ? Number(chunk?.total_uncompressed_size) : 0);
+  }, 0);
+  const hasIndex = chunks.every(({ offset_index_offset: at }) => at !== undefined);
+  return { numRows: Number(count), byteLength, hasIndex };
+}
+
+async function openFile(reader: ReadableFile) {
+  requireEnds(reader);
+  const { parquetMetadataAsync } = await import("hyparquet");
+  const buffer = bufferOf(reader);
+  const metadata = await decoded(
+    reader.path,
+    "its footer",
+    () => parquetMetadataAsync(buffer, { parsers: PARSERS }),
+  );
+  return { buffer, metadata };
+}
+
 /**
  * The rows of a Parquet file, numbered from 1 in place of lines. Empty fields of structures are left out, as JSON lines have none:
  * Arrow gives each message of a list the fields of all of them.
  *
  * @param columns the columns that are read, as far as the file has them. @default all
+ * @param range the rows that are read. @default all
  * @throws {FileError} if the file cannot be read, is cut off or damaged
  */
-export async function* parquetRows(file: string, columns?: readonly string[]): AsyncGenerator<Row | BadRow> {
+export async function* parquetRows(
+  file: string,
+  columns?: readonly string[],
+  range: ParquetRange = { start: 0, end: Infinity },
+): AsyncGenerator<Row | BadRow> {
   using reader = openReadable(file);
-  requireEnds(reader);
-  const { parquetMetadataAsync, parquetReadObjects } = await import("hyparquet");
+  const { buffer, metadata } = await openFile(reader);
+  const { parquetReadObjects } = await import("hyparquet");
   const { compressors } = await import("hyparquet-compressors");
-  const buffer = bufferOf(reader);
-  const metadata = await decoded(file, "its footer", () => parquetMetadataAsync(buffer, { parsers: PARSERS }));
   const all = columnsOf(metadata);
   const wanted = columns === undefined ? [...all] : all.filter((column) => columns.includes(column));
   if (wanted.length === 0) {
@@ -66,21 +129,23 @@ export async function* parquetRows(file: string, columns?: readonly string[]): A
     ...{ file: buffer, metadata, columns: wanted, compressors, parsers: PARSERS, geoparquet: false },
   };
   let before = 0;
-  for (const [group, { columns: chunks, num_rows: count }] of metadata.row_groups.entries()) {
-    const numRows = Number(count);
-    const byteLength = chunks.reduce((sum, { meta_data: chunk }) => {
-      const isRead = chunk?.path_in_schema.some((name, i) => i === 0 && wanted.includes(name));
-      return sum + (isRead ? Number(chunk?.total_uncompressed_size) : 0);
-    }, 0);
+  for (const [number, group] of metadata.row_groups.entries()) {
+    const { numRows, byteLength, hasIndex } = sizesOf(group, wanted);
+    const [first, last] = [Math.max(0, range.start - before), Math.min(numRows, range.end - before)];
+    const share = Math.max(0, last - first) / numRows;
     // Without an index of its pages, a part would be found by decoding all before it.
-    const hasIndex = chunks.every(({ offset_index_offset: at }) => at !== undefined);
-    const parts = hasIndex ? Math.max(1, Math.ceil(byteLength / PART_BYTES)) : 1;
-    const step = Math.ceil(numRows / parts);
-    for (let start = 0; start < numRows; start += step) {
-      const [rowStart, rowEnd] = [before + start, before + Math.min(start + step, numRows)];
-      const where = `row group ${group + 1} of ${metadata.row_groups.length}, rows ${rowStart + 1} to ${rowEnd}`;
+    const parts = hasIndex ? Math.max(1, Math.ceil(byteLength * share / PART_BYTES)) : 1;
+    const step = Math.ceil((last - first) / parts);
+    for (let start = first; start < last; start += step) {
+      const [rowStart, rowEnd] = [before + start, before + Math.min(start + step, last)];
+      const where = `row group ${number + 1} of ${metadata.row_groups.length}, rows ${rowStart + 1} to ${rowEnd}`;
       const rows = await decoded(file, where, () => {
-        return parquetReadObjects({ ...options, rowStart, rowEnd, useOffsetIndex: parts > 1 });
+        return parquetReadObjects({
+          ...options,
+          rowStart,
+          rowEnd,
+          useOffsetIndex: hasIndex && rowEnd - rowStart < numRows,
+        });
       });
       if (rows.length !== rowEnd - rowStart) throw damaged(file, where, `${rows.length} rows are there`);
       for (const [i, row] of rows.entries()) yield { file, line: rowStart + i + 1, ...contentsOf(row) };

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../../at.ts";
 
 /** Tokens of a row. */
 export interface TokenSample {
@@ -10,6 +11,8 @@ export interface TokenSample {
   readonly ids: Int32Array;
   /** The same ids, -100 where a token is read but not trained on. Not shifted: each label belongs to its own token. */
   readonly labels: Int32Array;
+  /** Whether the answer is desirable, of rows that say so. */
+  readonly isDesirable?: boolean | undefined;
 }
 
 /** The label of a token that is not trained on. */
@@ -25,6 +28,21 @@ export interface SampleStream {
   lengthOf(index: number): number;
   /** Reads a sample. */
   read(index: number): Promise<TokenSample>;
+  /** Whether the answer of a sample is desirable. @default rows do not say it */
+  isDesirable?(index: number): boolean;
   /** Gives up what it holds open. */
   close(): void;
+}
+
+/** Samples of a list. */
+export function samplesOfList(samples: readonly TokenSample[], fingerprint: string): SampleStream {
+  return {
+    ...{ length: samples.length, fingerprint },
+    lengthOf: (index) => at(samples, index, "sample").ids.length,
+    read: (index) => Promise.resolve(at(samples, index, "sample")),
+    ...samples[0]?.isDesirable === undefined
+      ? {}
+      : { isDesirable: (index: number) => at(samples, index, "sample").isDesirable === true },
+    close: () => undefined,
+  };
 }

@@ -12,13 +12,15 @@ import { pathKind } from "../../runtime/files.ts";
 import { countOf } from "../../words.ts";
 import { makeCacheFile } from "../cache_file.ts";
 import { contentsOf } from "../chat/columns.ts";
+import { blockSamples, type LabeledIds, labeledIds, labeledSample } from "../chat/encode_labeled.ts";
 import { encodePair } from "../chat/encode_pair.ts";
 import { type EncodedRow, encodeRow, type RowEncoding } from "../chat/encode_row.ts";
+import { labeledOf } from "../chat/labeled.ts";
 import { pairOf } from "../chat/preference.ts";
 import { KeptFingerprint, stampOf } from "../fingerprints.ts";
 import { eosOf } from "../packing.ts";
 import type { RowSource } from "../rows/open_rows.ts";
-import { type Row, rowError } from "../rows/row.ts";
+import { type BadRow, type Row, rowError } from "../rows/row.ts";
 import { type OpenSamples, openSamples, samplesInMemory, type SampleSummary, SampleWriter } from "./sample_file.ts";
 import { IGNORED, type TokenSample } from "./sample.ts";
 
@@ -30,6 +32,11 @@ export interface SampleOptions extends RowEncoding {
   readonly skipBadRows: boolean;
   /** True if each row is a preference, which becomes two samples: of the chosen answer, and of the rejected one. @default false */
   readonly isPreference?: boolean | undefined;
+  /**
+   * With `isPreference`: rows have one answer and a label, and become two samples, with the row's own answer and with that of the row
+   * before in a block of as many rows. @default rows have two answers
+   */
+  readonly labelBlock?: number | undefined;
 }
 
 /** Samples as a file that may have to be made first. */
@@ -108,10 +115,12 @@ export async function encodeInMemory(source: RowSource, options: SampleOptions, 
 
 /** A fingerprint of the settings of an encoding that change samples. */
 export function encodingPrint(
-  { tokenizer, templates, lossOn, maxLength, textField, skipBadRows, isPreference = false, ends }: SampleOptions,
+  { tokenizer, templates, lossOn, maxLength, textField, skipBadRows, isPreference = false, labelBlock, ends }:
+    SampleOptions,
 ): string {
   const settings = [ENCODING, lossOn ?? "", maxLength, textField, skipBadRows, eosOf(tokenizer)];
-  if (isPreference) settings.push(PAIRS);
+  if (labelBlock !== undefined) settings.push("labels 1", labelBlock);
+  else if (isPreference) settings.push(PAIRS);
   if (ends !== undefined) settings.push("ends", ends.beginId ?? "none");
   return sha256([JSON.stringify(settings), tokenizer.fingerprint, "\0", templates?.print ?? ""]);
 }
@@ -122,10 +131,11 @@ function fingerprintOf(rows: string, options: SampleOptions): string {
 
 /** The samples of rows, counted. */
 export async function* samplesOf(
-  source: RowSource,
+  source: { rows(): AsyncIterable<Row | BadRow> },
   options: SampleOptions,
   count: Counter,
 ): AsyncGenerator<TokenSample> {
+  if (options.labelBlock !== undefined) return yield* labeledSamples(source, options, options.labelBlock, count);
   for await (const row of source.rows()) {
     try {
       if ("problem" in row) throw rowError(options.name, row, row.problem);
@@ -139,12 +149,43 @@ export async function* samplesOf(
   }
 }
 
+/** The samples of rows with labels, block by block. */
+async function* labeledSamples(
+  source: { rows(): AsyncIterable<Row | BadRow> },
+  options: SampleOptions,
+  labelBlock: number,
+  count: Counter,
+): AsyncGenerator<TokenSample> {
+  let block: LabeledIds[] = [];
+  const samples = function* (): Generator<TokenSample> {
+    for (const sample of blockSamples(block, options.maxLength)) {
+      count.take(sample, sample.cut);
+      yield sample;
+    }
+    block = [];
+  };
+  for await (const row of source.rows()) {
+    try {
+      if ("problem" in row) throw rowError(options.name, row, row.problem);
+      block.push(labeledIds(labeledOf(row, options), row, options));
+    } catch (error) {
+      if (!count.skips(error, options.skipBadRows)) throw error;
+    }
+    if (block.length === labelBlock) yield* samples();
+  }
+  yield* samples();
+}
+
 /**
  * The samples of a row: one, or two of a preference.
  *
  * @throws {ConfigError} naming file and line of a row that does not fit
  */
 export function samplesOfRow(row: Row, options: Omit<SampleOptions, "skipBadRows">): readonly EncodedRow[] {
+  if (options.labelBlock !== undefined) {
+    const ids = labeledIds(labeledOf(row, options), row, options);
+    return [labeledSample(ids, ids.completion, options.maxLength)];
+  }
   if (options.isPreference === true) return encodePair(pairOf(row, options), row, options);
   return [encodeRow(contentsOf(row, options), row, options)];
 }
@@ -182,6 +223,16 @@ export class Counter {
     if (error.problems.some(({ where }) => where === undefined)) return false;
     this.#skip(error);
     return true;
+  }
+
+  /** The number of rows that were skipped. */
+  get skipped(): number {
+    return this.#skipped;
+  }
+
+  /** How many rows were skipped, and the problems of the first, in words. */
+  describeSkipped(): string {
+    return `${countOf(this.#skipped, "row")} that did not fit: ${this.#firstSkipped.join("; ")}`;
   }
 
   #skip(error: ConfigError): void {

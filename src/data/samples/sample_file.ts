@@ -3,7 +3,8 @@
  *
  * Note [Sample file]: int32 for each token, little-endian: its id where it is trained on, else -1 - id. Then a float64 for each sample
  * and one more, the place of its first token; a JSON text about all of it; and 32 bytes: "fssample", uint32 version, uint32 bytes of
- * the text, uint64 samples, uint64 tokens. What is known last comes last.
+ * the text, uint64 samples, uint64 tokens. What is known last comes last. In version 2, of rows with labels, a byte for each sample comes
+ * before the text, 1 of one that is desirable.
  *
  * @module
  */
@@ -11,10 +12,11 @@ import * as z from "zod";
 import { at } from "../../at.ts";
 import { ArgumentError, CheckpointError } from "../../errors.ts";
 import { openReadable, type ReadableFile, type WritableFile } from "../../runtime/files.ts";
-import { IGNORED, type SampleStream, type TokenSample } from "./sample.ts";
+import { IGNORED, samplesOfList, type SampleStream, type TokenSample } from "./sample.ts";
 
 const MAGIC = "fssample";
 const VERSION = 1;
+const VERSION_WITH_LABELS = 2;
 const TRAILER = 32;
 /** Tokens that are gathered before they are written. */
 const CHUNK = 1 << 18;
@@ -47,6 +49,7 @@ export class SampleWriter {
   readonly #file: Pick<WritableFile, "write">;
   readonly #chunk = new Int32Array(CHUNK);
   readonly #starts: number[] = [0];
+  readonly #desirable: number[] = [];
   #filled = 0;
 
   constructor(file: Pick<WritableFile, "write">) {
@@ -54,7 +57,8 @@ export class SampleWriter {
   }
 
   /** Adds a sample. */
-  add({ ids, labels }: TokenSample): void {
+  add({ ids, labels, isDesirable }: TokenSample): void {
+    if (isDesirable !== undefined) this.#desirable.push(Number(isDesirable));
     for (const [i, id] of ids.entries()) {
       if (this.#filled === CHUNK) this.#flush();
       this.#chunk[this.#filled++] = labels[i] === IGNORED ? -1 - id : id;
@@ -66,12 +70,13 @@ export class SampleWriter {
   end(summary: SampleSummary): void {
     this.#flush();
     this.#file.write(new Uint8Array(Float64Array.from(this.#starts).buffer));
+    this.#file.write(Uint8Array.from(this.#desirable));
     const text = new TextEncoder().encode(JSON.stringify(summary));
     this.#file.write(text);
     const trailer = new Uint8Array(TRAILER);
     const view = new DataView(trailer.buffer);
     trailer.set(new TextEncoder().encode(MAGIC));
-    view.setUint32(8, VERSION, true);
+    view.setUint32(8, this.#desirable.length === 0 ? VERSION : VERSION_WITH_LABELS, true);
     view.setUint32(12, text.length, true);
     view.setBigUint64(16, BigInt(this.#starts.length - 1), true);
     view.setBigUint64(24, BigInt(at(this.#starts, this.#starts.length - 1, "start")), true);
@@ -111,15 +116,19 @@ function readSamples(file: ReadableFile, fingerprint: string): OpenSamples {
   if (file.byteLength < TRAILER) throw damaged();
   const trailer = bytesOf(file, file.byteLength - TRAILER, TRAILER);
   const view = new DataView(trailer.buffer);
-  const isOurs = new TextDecoder().decode(trailer.subarray(0, 8)) === MAGIC && view.getUint32(8, true) === VERSION;
+  const version = view.getUint32(8, true);
+  const isOurs = new TextDecoder().decode(trailer.subarray(0, 8)) === MAGIC &&
+    (version === VERSION || version === VERSION_WITH_LABELS);
   const textLength = view.getUint32(12, true);
   const [length, tokens] = [Number(view.getBigUint64(16, true)), Number(view.getBigUint64(24, true))];
   const indexAt = tokens * 4;
-  const textAt = indexAt + (length + 1) * 8;
+  const labelsAt = indexAt + (length + 1) * 8;
+  const textAt = labelsAt + (version === VERSION_WITH_LABELS ? length : 0);
   if (!isOurs || textAt + textLength + TRAILER !== file.byteLength) throw damaged();
   const starts = new Float64Array(bytesOf(file, indexAt, (length + 1) * 8).buffer);
   const summary = summarySchema.safeParse(JSON.parse(new TextDecoder().decode(bytesOf(file, textAt, textLength))));
   if (!summary.success || starts[length] !== tokens) throw damaged();
+  const desirable = version === VERSION_WITH_LABELS ? bytesOf(file, labelsAt, length) : undefined;
   const rangeOf = (index: number): readonly [number, number] => {
     const [start, end] = [starts[index], starts[index + 1]];
     if (start !== undefined && end !== undefined) return [start, end];
@@ -137,6 +146,7 @@ function readSamples(file: ReadableFile, fingerprint: string): OpenSamples {
       const [start, end] = rangeOf(index);
       return unpacked(new Int32Array(bytesOf(file, start * 4, (end - start) * 4).buffer));
     },
+    ...desirable === undefined ? {} : { isDesirable: (index: number) => at(desirable, index, "label of sample") === 1 },
     close: () => file.close(),
   };
 }
@@ -161,10 +171,5 @@ export function samplesInMemory(
   summary: SampleSummary,
   fingerprint: string,
 ): OpenSamples {
-  return {
-    ...{ length: samples.length, fingerprint, summary },
-    lengthOf: (index) => at(samples, index, "sample").ids.length,
-    read: (index) => Promise.resolve(at(samples, index, "sample")),
-    close: () => undefined,
-  };
+  return { ...samplesOfList(samples, fingerprint), summary };
 }

@@ -11,7 +11,8 @@ import type { Posix } from "../../ffi/posix.ts";
 import type { NativeAddress } from "../../ffi/types.ts";
 import type { DevicePtr } from "../device.ts";
 
-const VIEW_BYTES = 2 ** 30;
+/** Runtimes count each view as memory of that size that is in use, and leave garbage of as much before they collect it. */
+const VIEW_BYTES = 2 ** 26;
 
 export class NativeMemory {
   /** First address. */
@@ -20,7 +21,7 @@ export class NativeMemory {
   readonly end: number;
   readonly #posix: Posix;
   readonly #base: NativeAddress;
-  /** Made when first needed: Deno collects garbage for each view as for memory of that size. */
+  /** Made when first needed. */
   readonly #views = new Map<number, Uint8Array>();
   #beforeUse: (() => void) | undefined;
   #isMapped = true;

@@ -11,10 +11,11 @@
  * - `experts=<n>`: a mixture whose routers are balanced. `dropout=<p>`: a Phi that drops out.
  * - `layers=<n>`, `hidden=<n>`, `vocab=<n>`: sizes of the model.
  * - `tokens=bytes`: bytes are tokens. `data=<file>`: the script's own data.
+ * - `peak=<step>`: tells the most memory that the process had at that step.
  *
  * @module
  */
-import { readdirSync, rmSync, writeSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, writeSync } from "node:fs";
 import process from "node:process";
 import type { CallListener } from "../../../doors/comm.ts";
 import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
@@ -27,7 +28,7 @@ import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
  * @param argv arguments, without program and script
  */
 export async function trainTiny(argv: readonly string[]): Promise<number> {
-  const own = argv.filter((text) => /^(fault|experts|layers|hidden|vocab|dropout|data|tokens)=/.test(text));
+  const own = argv.filter((text) => /^(fault|experts|layers|hidden|vocab|dropout|data|tokens|peak)=/.test(text));
   const valueOf = (name: string): string | undefined =>
     own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
   const hidden = Number(valueOf("hidden") ?? 16);
@@ -65,6 +66,9 @@ export async function trainTiny(argv: readonly string[]): Promise<number> {
       ? {}
       : { tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url) },
     onStep: ({ step }, context) => {
+      if (step === Number(valueOf("peak"))) {
+        writeSync(2, `peak ${/VmHWM:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))?.[1]} kB\n`);
+      }
       const start = Number(process.env["TORCHELASTIC_RESTART_COUNT"] ?? "0");
       const [rank, at, what = ""] = valueOf("fault")?.split(",")[start]?.split(":") ?? [];
       // Writing to parameters is collective.

@@ -1,0 +1,51 @@
+/**
+ * The teacher of a run: a second model, frozen, sharded as the one that learns.
+ *
+ * @module
+ */
+import { ConfigError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import type { StepConfig } from "./config.ts";
+import { distillationOf } from "./distillation_config.ts";
+import type { Distillation } from "./distillation_step.ts";
+import { openModel } from "./open_model.ts";
+import { parallelize } from "./parallelize.ts";
+import { frozenDtypeOf } from "./parts.ts";
+import type { Run } from "./run.ts";
+
+/** Settings of activations that are kept for a backward, which a teacher has none of. */
+const NO_BACKWARD = { activationCheckpointing: "none", gradientCheckpointing: false } as const;
+
+/**
+ * Opens the teacher that a run names; undefined for none. Every rank must call it.
+ *
+ * @throws {ConfigError} if it has another number of tokens than the model, or fewer positions than a sample has
+ */
+export async function openTeacher(
+  run: Run,
+  model: CausalLm,
+  config: StepConfig & { readonly broadcastFromRank0?: boolean },
+): Promise<Distillation | undefined> {
+  const settings = distillationOf(config);
+  if (settings === undefined || config.teacher === undefined) return undefined;
+  const { broadcastFromRank0 = false } = config;
+  const teacher = await openModel(run, config.teacher, { frozenDtype: frozenDtypeOf(config), broadcastFromRank0 });
+  if (teacher.vocabSize !== model.vocabSize) {
+    const expected = `a model of ${model.vocabSize} tokens, as the one that learns from it`;
+    const got = `${teacher.vocabSize} in '${config.teacher}': both need one tokenizer`;
+    throw new ConfigError([{ path: "teacher", expected, got }]);
+  }
+  if (teacher.maxPositions < config.sequenceLength) {
+    const expected = `at least ${config.sequenceLength} positions, as sequenceLength has`;
+    throw new ConfigError([{ path: "teacher", expected, got: `${teacher.maxPositions} in '${config.teacher}'` }]);
+  }
+  for (const parameter of teacher.parameters()) parameter.requiresGrad = false;
+  // Each rank of replicas holds all of it, and nothing of it is reduced.
+  if (config.strategy === "fsdp") {
+    const forwardAlone = { ...NO_BACKWARD, neftuneNoiseAlpha: undefined, offloadStates: undefined };
+    parallelize(teacher, run, { ...config, ...forwardAlone });
+  }
+  await teacher.load();
+  teacher.eval();
+  return { teacher, settings };
+}
