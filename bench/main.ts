@@ -27,6 +27,7 @@ import { ROUTING } from "./routing.ts";
 import { type BenchSetting, casesOf, PEERS, type Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
+import { WATCHING } from "./watching.ts";
 
 const SUBJECTS: readonly Subject[] = [
   ADAPT,
@@ -43,6 +44,7 @@ const SUBJECTS: readonly Subject[] = [
   ROUTING,
   STARTUP,
   STEP,
+  WATCHING,
 ];
 
 /** What a Python has, by the peer that it runs. */

@@ -14,7 +14,7 @@ import { type Browser, chromium } from "playwright-core";
 import { writeReport } from "../../src/report/write_report.ts";
 import { recordLike, writeStoredRun } from "../../tests/support/stored_run.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
-import { testLivePage } from "./live.ts";
+import { testFailedRun, testLivePage } from "./live.ts";
 import { buildTo, testDemoAlone, testDemoLosses, testDemoPage } from "./demo.ts";
 import { findChromium } from "./chromium.ts";
 import { openPage, requireFits, requireKeyboard, VIEWS, violationsOf } from "./page.ts";
@@ -131,6 +131,7 @@ async function testReports(browser: Browser, takesScreens: boolean): Promise<voi
 async function testLive(browser: Browser): Promise<void> {
   for (const view of NARROW_AND_WIDE) {
     await check(`live page, ${view.width} px, ${view.colorScheme}`, () => testLivePage(browser, view));
+    await check(`page of a failed run, ${view.width} px`, () => testFailedRun(browser, view));
   }
 }
 
