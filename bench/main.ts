@@ -14,6 +14,7 @@ import { ATTENTION } from "./attention.ts";
 import { CHECKPOINT } from "./checkpoint.ts";
 import { COLLECTIVES } from "./collectives.ts";
 import { DATALOADER } from "./dataloader.ts";
+import { DEMO } from "./demo.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
@@ -35,6 +36,7 @@ const SUBJECTS: readonly Subject[] = [
   CHECKPOINT,
   COLLECTIVES,
   DATALOADER,
+  DEMO,
   DISPATCH,
   GEMM,
   KERNELS,

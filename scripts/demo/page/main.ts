@@ -44,6 +44,9 @@ interface Shown {
   readonly loss: LossView;
 }
 
+/** Milliseconds between two drawings at full speed, which take time from the ranks. */
+const REST_MS = 100;
+
 let shown: Shown | undefined;
 let isDrawing = false;
 
@@ -96,6 +99,8 @@ function train(): void {
   shown?.training.close();
   failure.hidden = true;
   sample.hidden = true;
+  byId("results", HTMLDivElement).hidden = false;
+  byId("killing", HTMLDivElement).hidden = false;
   const settings = chosen();
   const training = new PageTraining(settings, text.value, Number(speed?.value), {
     changed: requestDrawing,
@@ -122,30 +127,36 @@ function train(): void {
 function requestDrawing(): void {
   if (isDrawing) return;
   isDrawing = true;
-  requestAnimationFrame(() => {
+  const drawNow = (): void => {
     isDrawing = false;
     draw();
-  });
+  };
+  if (isHeld()) requestAnimationFrame(drawNow);
+  else setTimeout(drawNow, REST_MS);
+}
+
+/** True if the ranks go from moment to moment. */
+function isHeld(): boolean {
+  return shown?.training.isPaused === true || Number(speed?.value) > 0;
 }
 
 function draw(): void {
   if (shown === undefined) return;
   const { training, ranks, memory, timeline, loss } = shown;
-  const isHeld = training.isPaused || Number(speed?.value) > 0;
   ranks.draw();
   memory.draw();
-  timeline.draw(isHeld);
+  timeline.draw(isHeld());
   loss.draw();
-  drawStory(training, isHeld);
+  drawStory(training);
   drawControls(training);
 }
 
-function drawStory(training: PageTraining, isHeld: boolean): void {
+function drawStory(training: PageTraining): void {
   const first = training.ranks.find(({ state }) => state !== "killed");
-  const current = isHeld && !training.isOver ? first?.scene?.moment : undefined;
+  const current = isHeld() && !training.isOver ? first?.scene?.moment : undefined;
   if (current !== undefined) setText(now, sentenceOf(current, training.settings));
   else if (training.isOver) setText(now, "The training has ended.");
-  else if (isHeld && training.step > 0) setText(now, `Step ${training.step} is done.`);
+  else if (isHeld() && training.step > 0) setText(now, `Step ${training.step} is done.`);
   else if (first?.state === "trains") setText(now, `Trains at full speed: step ${training.step + 1}.`);
   const about = current === undefined ? "" : storyOf(current, training.settings);
   for (const item of story) {
