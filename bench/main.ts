@@ -14,6 +14,7 @@ import { ATTENTION } from "./attention.ts";
 import { CHECKPOINT } from "./checkpoint.ts";
 import { COLLECTIVES } from "./collectives.ts";
 import { DATALOADER } from "./dataloader.ts";
+import { DEMO } from "./demo.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
@@ -27,6 +28,7 @@ import { ROUTING } from "./routing.ts";
 import { type BenchSetting, casesOf, PEERS, type Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
+import { WATCHING } from "./watching.ts";
 
 const SUBJECTS: readonly Subject[] = [
   ADAPT,
@@ -34,6 +36,7 @@ const SUBJECTS: readonly Subject[] = [
   CHECKPOINT,
   COLLECTIVES,
   DATALOADER,
+  DEMO,
   DISPATCH,
   GEMM,
   KERNELS,
@@ -43,6 +46,7 @@ const SUBJECTS: readonly Subject[] = [
   ROUTING,
   STARTUP,
   STEP,
+  WATCHING,
 ];
 
 /** What a Python has, by the peer that it runs. */

@@ -68,6 +68,7 @@ function hostPermissions() {
 function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
   if (["doctor", "estimate", "eval", "chat"].includes(args[0])) return [...all, "--allow-ffi"];
+  if (args[0] === "demo") return [...all, "--allow-net=127.0.0.1", "--allow-write"];
   if (args[0] === "pull") return [...all, "--allow-write", "--allow-sys=statfs", ...hostPermissions()];
   if (["tokenizer", "config", "init", "merge", "export", "reshard", "report", "trace"].includes(args[0])) {
     return [...all, "--allow-write"];

@@ -6,6 +6,8 @@
  * `dist/node/` is what plain Node imports in their place: modules with the same names, which say in one sentence that the
  * library runs on Bun or Deno. `package.json` leads there by the condition `node-addons`, which Node has and bundlers lack.
  *
+ * `dist/demo/` is the page of `fullyshard demo`.
+ *
  * `dist/deno/`, which is not in that package, is what Deno imports by URL: the sources, with packages named as `npm:` ones.
  *
  * @module
@@ -29,6 +31,7 @@ import {
 import { API } from "typescript/unstable/async";
 import { fileSchema } from "../src/config/json_schema.ts";
 import { TRAIN_SECTIONS } from "../src/train/config.ts";
+import { buildDemo } from "./demo/build.ts";
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 
@@ -56,6 +59,7 @@ for (const folder of ["dist", "dist/deno"]) {
     cpSync(`src/report/page/${text}`, `${folder}/src/report/page/${text}`);
   }
 }
+await buildDemo("dist/demo");
 const schema = await fileSchema("Configuration of a training by fullyshard", TRAIN_SECTIONS);
 write("dist/config.schema.json", `${JSON.stringify(schema, undefined, 2)}\n`);
 const { version }: { version: string } = JSON.parse(readFileSync("package.json", "utf8"));

@@ -67,6 +67,25 @@ export async function testLivePage(browser: Browser, view: View): Promise<void> 
   assert.ok(requests.every((one) => one.startsWith(address)), requests.join(" "));
 }
 
+/** A page whose run fails before its first step tells the error, as text. */
+export async function testFailedRun(browser: Browser, view: View): Promise<void> {
+  using folder = temporaryDirectory();
+  let line = "";
+  const log = new Logger({ sink: ({ message }) => void (line = message) });
+  using live = await openLivePage({ out: folder.file("run"), livePort: 0 }, log);
+  const [address = ""] = /http:\S+/.exec(line) ?? [];
+  await using opened = await openPage(browser, address, view);
+  const { page, errors } = opened;
+  const state = page.locator("#live-state");
+  await state.filter({ hasText: "this page follows it" }).waitFor();
+  await live.finish("OutOfMemoryError: <img src=x> 'cpu:0' has no room for 3 GiB");
+  await state.filter({ hasText: "The run has failed. OutOfMemoryError: <img src=x> 'cpu:0' has no room" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Save now" }).isDisabled(), true);
+  assert.deepEqual(await violationsOf(page), []);
+  await requireFits(page);
+  assert.deepEqual(errors, []);
+}
+
 /** Another site in the same browser, which even knows the secret, can neither press the buttons nor read the run. */
 async function requireOthersRefused(browser: Browser, address: string, view: View): Promise<void> {
   const site = await serveLoopback(0, (_, response) => void response.end("<!doctype html><title>another site</title>"));

@@ -14,11 +14,14 @@ import { type Browser, chromium } from "playwright-core";
 import { writeReport } from "../../src/report/write_report.ts";
 import { recordLike, writeStoredRun } from "../../tests/support/stored_run.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
-import { testLivePage } from "./live.ts";
+import { testFailedRun, testLivePage } from "./live.ts";
+import { buildTo, testDemoAlone, testDemoLosses, testDemoPage } from "./demo.ts";
 import { findChromium } from "./chromium.ts";
 import { openPage, requireFits, requireKeyboard, VIEWS, violationsOf } from "./page.ts";
 
 const SCREENS = fileURLToPath(new URL("../../docs/screens/", import.meta.url));
+/** Each width and each color scheme once. */
+const NARROW_AND_WIDE = VIEWS.filter(({ width, colorScheme }) => (width === 360) === (colorScheme === "dark"));
 const counts = { passed: 0, failed: 0 };
 
 /** A name that would run a script, end an element or leave an attribute if it was put in as it is. */
@@ -36,6 +39,7 @@ async function main(argv: readonly string[]): Promise<number> {
     try {
       await testReports(browser, argv.includes("--screens"));
       await testLive(browser);
+      await testDemo(browser, argv.includes("--screens"));
     } finally {
       await browser.close();
     }
@@ -125,7 +129,19 @@ async function testReports(browser: Browser, takesScreens: boolean): Promise<voi
 }
 
 async function testLive(browser: Browser): Promise<void> {
-  for (const view of VIEWS.filter(({ width, colorScheme }) => (width === 360) === (colorScheme === "dark"))) {
+  for (const view of NARROW_AND_WIDE) {
     await check(`live page, ${view.width} px, ${view.colorScheme}`, () => testLivePage(browser, view));
+    await check(`page of a failed run, ${view.width} px`, () => testFailedRun(browser, view));
   }
+}
+
+async function testDemo(browser: Browser, takesScreens: boolean): Promise<void> {
+  using folder = temporaryDirectory();
+  await check("the demo's page is built, and small", () => buildTo(folder.path));
+  for (const view of NARROW_AND_WIDE) {
+    const screens = takesScreens ? SCREENS : undefined;
+    await check(`demo, ${view.width} px, ${view.colorScheme}`, () => testDemoPage(browser, folder.path, view, screens));
+  }
+  await check("the demo's losses are the command line's to the bit", () => testDemoLosses(browser, folder.path));
+  await check("the demo without isolation headers trains one rank", () => testDemoAlone(browser, folder.path));
 }

@@ -67,7 +67,7 @@ export async function requireFits(page: Page): Promise<void> {
 
 /** Fails unless the Tab key comes to all controls in their order, each with an outline. */
 export async function requireKeyboard(page: Page): Promise<void> {
-  const selector = "a[href], button, input, summary, [tabindex='0']";
+  const selector = "a[href], button:not(:disabled), input, select, textarea, summary, [tabindex='0']";
   const expected: number = await page.evaluate(
     `[...document.querySelectorAll(${JSON.stringify(selector)})].filter((one) => one.checkVisibility()).length`,
   );

@@ -98,6 +98,13 @@ export const COMMANDS: Readonly<Record<string, CliCommand>> = {
       return { run, flags };
     },
   },
+  demo: {
+    does: "show FSDP at work in a page of your browser",
+    load: async () => {
+      const { demo: run, commandFlags: flags } = await import("./demo.ts");
+      return { run, flags };
+    },
+  },
   inspect: {
     does: "show what a checkpoint holds, and check that it is complete",
     load: async () => {

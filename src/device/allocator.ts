@@ -110,6 +110,11 @@ export class Allocator {
     return { inUse: this.#inUse, peak, peakTerms, highest, capacity: this.#end - this.#begin };
   }
 
+  /** Bytes in use now, by kind. */
+  get terms(): MemoryTerms {
+    return { ...this.#terms };
+  }
+
   /** Starts a new measurement of the peak, from the bytes in use now. */
   resetPeak(): void {
     this.#peak = this.#inUse;

@@ -1,7 +1,6 @@
 /**
- * A rank's trace, as a file that Perfetto and chrome://tracing read: the trace event format's array of JSON, an event a line.
- * After every write the file lacks only its last bracket, which those programs do not need, so a killed rank leaves its events.
- * The file gets its name when the trace is closed.
+ * A rank's trace: events of the trace event format, which Perfetto and chrome://tracing read, handed to a sink as they happen.
+ * `trace_file.ts` writes them to a file.
  *
  * Note [Spans nest]: spans of a track are nested, as the format demands. When a span ends, all later spans of its track that are
  * still open end too.
@@ -9,7 +8,6 @@
  * @module
  */
 import { originOfElapsed } from "./clock.ts";
-import { makeDirectory, openWritable, removeQuietly, renamePath, type WritableFile } from "./files.ts";
 
 /** Tracks of a rank, each a sequence of events: a track of the host, and a track of each stream. */
 export const TRACKS = ["host", "compute", "gather", "reduce"] as const;
@@ -52,8 +50,23 @@ export const IDENTITY_EVENT = "fullyshard";
 /** A span that is not recorded. */
 const UNRECORDED: Span = { end: () => {}, [Symbol.dispose]: () => {} };
 
-/** Largest number of bytes that are buffered before a write. */
-const KEPT_BYTES = 2 ** 16;
+/** An event of the trace event format. */
+export type TraceRecord = Readonly<Record<string, unknown>>;
+
+/** Receives the events of a trace. */
+export interface TraceSink {
+  event(event: TraceRecord): void;
+  /** Makes the events so far survive if this process is killed. */
+  flush(): void;
+  /** No event follows. */
+  close(): void;
+}
+
+/** Options of a trace. */
+export interface TraceOptions {
+  /** Records every call of a kernel. @default true */
+  readonly kernels?: boolean;
+}
 
 /** File of a rank's trace; while it is written, its name ends in {@link UNFINISHED}. */
 export function traceFileOf(folder: string, rank: number): string {
@@ -63,31 +76,24 @@ export function traceFileOf(folder: string, rank: number): string {
 /** Suffix of a file that its rank has not closed. */
 export const UNFINISHED = ".partial";
 
-/** Records the events of a rank. It records nothing before it is opened, and after its file has failed. */
+/** Records the events of a rank. It records nothing before it is opened, and after it is closed. */
 export class Trace {
-  #file: WritableFile | undefined;
-  #path = "";
+  /** True if calls of kernels are recorded. */
+  readonly hasKernels: boolean;
+  #sink: TraceSink | undefined;
   #rank = 0;
-  #report: (text: string) => void = () => {};
-  #text = "";
-  #hasEvents = false;
   readonly #spans: Readonly<Record<Track, Span[]>> = { host: [], compute: [], gather: [], reduce: [] };
   /** Track of the collective whose kernels are recorded now; undefined if kernels belong to the track of their stream. */
   within: Track | undefined;
 
-  /**
-   * Opens the file, replacing an earlier run's.
-   *
-   * @param report receives a line if the file cannot be written; the run goes on
-   * @throws {FileError} if the file cannot be made
-   */
-  open(folder: string, { rank, worldSize, run }: TraceIdentity, report: (text: string) => void): void {
-    makeDirectory(folder);
-    this.#path = traceFileOf(folder, rank);
-    this.#file = openWritable(`${this.#path}${UNFINISHED}`, "create");
-    removeQuietly(this.#path);
+  constructor({ kernels = true }: TraceOptions = {}) {
+    this.hasKernels = kernels;
+  }
+
+  /** Hands all events from now on to a sink. */
+  open(sink: TraceSink, { rank, worldSize, run }: TraceIdentity): void {
+    this.#sink = sink;
     this.#rank = rank;
-    this.#report = report;
     const origin = originOfElapsed();
     this.#write({ name: IDENTITY_EVENT, ph: "M", args: { rank, worldSize, run, origin } });
     this.#write({ name: "process_name", ph: "M", args: { name: `rank ${rank}` } });
@@ -106,7 +112,7 @@ export class Trace {
 
   /** Begins a span. See Note [Spans nest]. */
   begin(track: Track, cat: TraceCategory, name: string, args: TraceFacts): Span {
-    if (this.#file === undefined) return UNRECORDED;
+    if (this.#sink === undefined) return UNRECORDED;
     const spans = this.#spans[track];
     const tid = TRACKS.indexOf(track);
     this.#write({ name, cat, ph: "B", ts: this.now(), tid, args });
@@ -133,44 +139,20 @@ export class Trace {
     this.#write({ name, cat: "kernel", ph: "X", ts: begin, dur, tid, args: { flops, bytes } });
   }
 
-  /** Writes buffered events, so that they survive if this process is killed. */
+  /** Makes the events so far survive if this process is killed. */
   flush(): void {
-    const [file, text] = [this.#file, this.#text];
-    this.#text = "";
-    if (file === undefined || text === "") return;
-    try {
-      file.write(text);
-    } catch (error) {
-      this.#giveUp(error);
-    }
+    this.#sink?.flush();
   }
 
-  /** Ends all open spans, and gives the file its name. */
+  /** Ends all open spans, and the trace. */
   close(): void {
     for (const track of TRACKS) this.#spans[track][0]?.end();
-    this.#text += "\n]\n";
-    this.flush();
-    if (this.#file === undefined) return;
-    try {
-      this.#file.close();
-      renamePath(`${this.#path}${UNFINISHED}`, this.#path);
-      this.#file = undefined;
-    } catch (error) {
-      this.#giveUp(error);
-    }
+    const sink = this.#sink;
+    this.#sink = undefined;
+    sink?.close();
   }
 
-  #write(event: Readonly<Record<string, unknown>>): void {
-    if (this.#file === undefined) return;
-    this.#text += `${this.#hasEvents ? ",\n" : "[\n"}${JSON.stringify({ ...event, pid: this.#rank })}`;
-    this.#hasEvents = true;
-    if (this.#text.length >= KEPT_BYTES) this.flush();
-  }
-
-  /** Ends the trace, but not the run. */
-  #giveUp(error: unknown): void {
-    this.#file = undefined;
-    const why = error instanceof Error ? error.message : String(error);
-    this.#report(`The trace ends here, with what is in '${this.#path}${UNFINISHED}': ${why}`);
+  #write(event: TraceRecord): void {
+    this.#sink?.event({ ...event, pid: this.#rank });
   }
 }

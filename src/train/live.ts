@@ -40,8 +40,9 @@ export class LivePage implements Disposable {
     return { saves: this.#words.take("save") > 0, stops: this.#words.take("stop") > 0 };
   }
 
-  /** Gives readers the last state, for a moment. */
-  async finish(): Promise<void> {
+  /** Gives readers the last state, for a moment. @param failure the error that has ended the run, if one has */
+  async finish(failure?: string): Promise<void> {
+    if (failure !== undefined) this.#words.fail(failure);
     this.#words.set("ended");
     const deadline = performance.now() + LAST_WORD_MS;
     while (!this.#isGone && this.#words.get("closed") === 0 && performance.now() < deadline) await sleep(10);

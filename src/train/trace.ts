@@ -8,6 +8,7 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { listDirectory, pathKind, removePath } from "../runtime/files.ts";
 import { type Span, type Trace, traceFileOf, type Track, UNFINISHED } from "../runtime/trace.ts";
+import { openTraceFile } from "../runtime/trace_file.ts";
 
 /** The track of each kind of call that moves tensors; all other calls are on the host's track. */
 const TRACK_OF: Readonly<Partial<Record<CallKind, Track>>> = {
@@ -24,7 +25,7 @@ export function openTrace(folder: string, trace: Trace, group: ProcessGroup): vo
   group.agree("open the trace", () => {
     if (rank === 0) removeOthers(folder, worldSize);
     const run = processEnvironment().text("FULLYSHARD_RUN_ID") ?? "";
-    trace.open(folder, { rank, worldSize, run }, (text) => group.report(text));
+    trace.open(openTraceFile(folder, rank, (text) => group.report(text)), { rank, worldSize, run });
   });
   traceCalls(trace, group);
 }
@@ -41,7 +42,7 @@ function removeOthers(folder: string, worldSize: number): void {
 }
 
 /** Traces calls and steps; a step lasts from its first call to the first call of the next step. */
-function traceCalls(trace: Trace, group: ProcessGroup): void {
+export function traceCalls(trace: Trace, group: ProcessGroup): void {
   const spans = new Map<Call, Span>();
   let step: { readonly number: number; readonly span: Span } | undefined;
   group.observe((call, { name }) => {

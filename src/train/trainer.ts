@@ -93,11 +93,15 @@ async function runOn(
     await training.end(result.finished === undefined ? "stopped" : "finished");
     return result;
   } catch (error) {
-    run.group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
+    run.group.abort(textOf(error));
     journal.fail(error, run.group.rank);
-    await training.end("failed");
+    await training.end("failed", error);
     throw error;
   }
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
 }
 
 class Training {
@@ -147,11 +151,10 @@ class Training {
     using folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config, this.#elastic?.goesOn) : undefined;
     });
-    using live = await group.together(
+    this.#live = await group.together(
       "open the live page",
       async () => group.rank === 0 && config.live ? await openLivePage(config, this.#log) : undefined,
     );
-    this.#live = live;
     using data = await openData(config, this.#run, model, this.#log);
     using heldOut = await openHeldOut(config, this.#run, model, data, this.#log);
     const evaluations = new Evaluations(config, this.#run, heldOut, this.#log.once());
@@ -210,7 +213,6 @@ class Training {
       ? await averaged(context, () => finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once()))
       : undefined;
     if (finished?.sample !== undefined) this.#journal.add({ type: "sample", step: this.#step, text: finished.sample });
-    await live?.finish();
     const { best, bestCheckpoint } = evaluations;
     const bestEvaluation = best && {
       metric: best.metric,
@@ -221,12 +223,14 @@ class Training {
     return { step: this.#step, loss: this.#loss, finished, signal, best: bestEvaluation, isMain: group.rank === 0 };
   }
 
-  /** Delivers the values that trackers have not sent yet, and writes the report. Never throws. */
-  async end(outcome: "finished" | "stopped" | "failed"): Promise<void> {
+  /** Delivers the values that trackers have not sent yet, writes the report, and ends the live page. Never throws. */
+  async end(outcome: "finished" | "stopped" | "failed", error?: unknown): Promise<void> {
     const { rank } = this.#run.group;
+    using live = this.#live;
     if (rank === 0) this.#journal.add({ type: "end", step: this.#step, outcome });
     const ended = outcome === "failed" ? outcome : "finished";
     await Promise.all([...this.#trackers.map((tracker) => tracker.finish(ended)), this.#journal.finishReport()]);
+    await live?.finish(outcome === "failed" ? textOf(error) : undefined);
   }
 
   /**

@@ -54,6 +54,7 @@ const places: readonly Place[] = [
   { path: "src/report/", layer: 9.5, never: [...foreign, "src/models/", "src/tensor/", "src/comm/"] },
   { path: "src/train/", layer: 10, never: foreign },
   { path: "src/launch/", layer: 10, never: foreign },
+  { path: "src/demo/", layer: 10.5, never: foreign },
   { path: "src/cli/", layer: 11 },
   { path: "mod.ts", layer: 11 },
   { path: "doors/", layer: 11 },

@@ -1,6 +1,7 @@
 /** Live pages: who may ask for what, readers that are slow or late, and the buttons of the page. @module */
 import assert from "node:assert/strict";
-import { request } from "node:http";
+import { appendFileSync } from "node:fs";
+import { type IncomingMessage, request } from "node:http";
 import { test } from "node:test";
 import { ConfigError } from "../../doors/errors.ts";
 import { Logger } from "../../src/runtime/log.ts";
@@ -8,7 +9,7 @@ import { Feed } from "../../src/report/live/feed.ts";
 import { type Asked, judge } from "../../src/report/live/gate.ts";
 import { openLivePage } from "../../src/train/live.ts";
 import { RUNTIME } from "../support/rank_process.ts";
-import { writeStoredRun } from "../support/stored_run.ts";
+import { metricsLine, writeStoredRun } from "../support/stored_run.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const door = { port: 4000, secret: "0123456789abcdef" };
@@ -87,7 +88,7 @@ test("Feed sends a slow reader the newest state only, and a late one at once", (
   fast.connection.gone();
   assert.equal(feed.size, 2);
   feed.publish("run", "1001");
-  feed.end("end");
+  feed.end("end", "{}");
   assert.equal(fast.written.length, 1001);
   for (const { written } of [slow, late]) {
     assert.deepEqual(written.slice(-3), ["event: run\ndata: 1001\n\n", "event: end\ndata: {}\n\n", "end"]);
@@ -191,3 +192,38 @@ test(
     assert.equal(lines.length, 1);
   },
 );
+
+test("a live page that is read by 50, of which none goes on to read, follows its run, and tells why it has failed", async () => {
+  using folder = temporaryDirectory();
+  let line = "";
+  const log = new Logger({ sink: ({ message }) => void (line = message) });
+  using live = await openLivePage({ out: folder.file("run"), runName: "mine", livePort: 0 }, log);
+  const [address = ""] = /http:\S+/.exec(line) ?? [];
+  // They take the headers, and nothing more.
+  const opened = await Promise.all(Array.from({ length: 50 }, () =>
+    new Promise<IncomingMessage>((resolve, reject) => {
+      request(`${address}events`, resolve).on("error", reject).end();
+    })));
+  const statuses = opened.map(({ statusCode }) => statusCode);
+  assert.deepEqual([200, 403].map((status) => statuses.filter((one) => one === status).length), [16, 34]);
+  const run = writeStoredRun(folder, "run", {
+    record: { started: Date.now() + 1000 },
+    steps: 3,
+    sample: "x".repeat(2e5),
+  });
+  for (let step = 4; step < 40; step++) appendFileSync(`${run}/metrics.jsonl`, `${metricsLine(step)}\n`);
+  for (const one of opened) if (one.statusCode === 403) one.destroy();
+  opened.find(({ statusCode }) => statusCode === 200)?.destroy();
+  // There is room for one more as soon as the server has seen that; it gets the newest state, and the run's last word.
+  let events = eventsAt(address);
+  let next = await events.next().catch(() => undefined);
+  while (next?.value === undefined) {
+    events = eventsAt(address);
+    next = await events.next().catch(() => undefined);
+  }
+  while (stepsOf(next?.value?.data ?? "{}").length < 39) next = await events.next();
+  await live.finish("CollectiveError: rank 1 died");
+  const { value: last } = await events.next();
+  assert.deepEqual([last?.name, last?.data], ["end", '{"failure":"CollectiveError: rank 1 died"}']);
+  for (const one of opened) one.destroy();
+});

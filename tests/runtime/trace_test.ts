@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { originOfElapsed } from "../../src/runtime/clock.ts";
 import { Trace } from "../../src/runtime/trace.ts";
+import { openTraceFile } from "../../src/runtime/trace_file.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 test("originOfElapsed() finds when a process' clock began, to the time that readings take", () => {
@@ -17,7 +18,7 @@ test("Trace ends what began later on a track with what ends, and records nothing
   using folder = temporaryDirectory();
   const trace = new Trace();
   trace.begin("host", "step", "too early", {});
-  trace.open(folder.path, { rank: 3, worldSize: 4, run: "a run" }, (text) => assert.fail(text));
+  trace.open(openTraceFile(folder.path, 3, (text) => assert.fail(text)), { rank: 3, worldSize: 4, run: "a run" });
   const outer = trace.begin("compute", "unit", "outer", {});
   const inner = trace.begin("compute", "unit", "inner", {});
   const other = trace.begin("gather", "collective", "other", { bytes: 8 });

@@ -54,10 +54,18 @@ test("a report that cannot be written is a warning, and a failed run's report na
   assert.equal(taken.code, 0, taken.stderr);
   assert.equal(taken.stderr.match(/Training goes on without 'report\.html': /g)?.length, 1, taken.stderr);
 
-  const failed = await run([
-    ...flagsIn(folder, "--steps", "4", "--report", "--overwrite", "--out", folder.file("bad")),
-    "fault=1:2:config",
+  const failing = startRun([
+    ...flagsIn(folder, "--steps", "400", "--report", "--overwrite", "--out", folder.file("bad"), "--live"),
+    "fault=1:60:config",
   ]);
+  await failing.until(/Live page/);
+  const [address = ""] = /http:\S+/.exec(failing.output()) ?? [];
+  const seen = await (await fetch(`${address}events`)).text(); // until the run ends it
+  assert.match(
+    seen,
+    /event: end\ndata: \{"failure":"CollectiveError: Rank 0 in .*rank 1 stopped all ranks: ConfigError/,
+  );
+  const failed = await failing.ended;
   assert.notEqual(failed.code, 0);
   const { events } = readRun(folder.file("bad"));
   assert.deepEqual(eventsOfType(events, "log").map(({ rank, level }) => [rank, level]), [[1, "error"]]);

@@ -10,7 +10,7 @@
  * @module
  */
 import { at } from "../../at.ts";
-import { ArgumentError } from "../../errors.ts";
+import { ArgumentError, UnsupportedError } from "../../errors.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, type Place, placeInWorld } from "../control_plane.ts";
 import { attempt, exchangeOutcomes } from "../together.ts";
@@ -26,8 +26,8 @@ const ALIGNMENT = 256;
 export interface LoopbackWorld {
   /** Number of ranks. */
   readonly size: number;
-  /** The memory that the ranks share. */
-  readonly buffer: SharedArrayBuffer;
+  /** The memory that the ranks share; of a single rank, memory of its own where a page may share none. */
+  readonly buffer: ArrayBufferLike;
   /** Bytes of each block for the data plane. */
   readonly dataBytes: number;
 }
@@ -36,15 +36,25 @@ export interface LoopbackWorld {
  * Makes the shared memory of `size` ranks, with `dataBytes` for the data plane in each block.
  *
  * @throws {ArgumentError} if `size` is no positive integer up to 256
+ * @throws {UnsupportedError} for several ranks in a page that may share no memory
  */
 export function createWorkersWorld(size: number, dataBytes: number): LoopbackWorld {
   if (!Number.isInteger(size) || size < 1 || size > MAX_RANKS) {
     throw new ArgumentError(`A loopback world has 1 to ${MAX_RANKS} ranks, got ${size}`);
   }
   const byteLength = placeOf({ size, dataBytes }, CELLS, 0);
-  const world = { size, dataBytes, buffer: new SharedArrayBuffer(byteLength) };
+  const world = { size, dataBytes, buffer: memoryOf(size, byteLength) };
   membersOf(world).fill(size, 0, size); // all ranks begin in the first cell
   return world;
+}
+
+function memoryOf(size: number, byteLength: number): ArrayBufferLike {
+  if ("SharedArrayBuffer" in globalThis) return new SharedArrayBuffer(byteLength);
+  if (size === 1) return new ArrayBuffer(byteLength);
+  throw new UnsupportedError(
+    `Cannot make a world of ${size} Workers: this page may share no memory. Serve it with the headers ` +
+      "'Cross-Origin-Opener-Policy: same-origin' and 'Cross-Origin-Embedder-Policy: require-corp', or use one rank",
+  );
 }
 
 /** Stops all ranks of a world, e.g. from the thread that started them. */

@@ -8,9 +8,9 @@ import type { Streams } from "../stream.ts";
 import { type Kernels, wrapKernels } from "./table.ts";
 import { countingKernels, type KernelWork } from "./work.ts";
 
-/** Wraps kernels with a trace; without a trace, returns them as they are. */
+/** Wraps kernels with a trace; without a trace, or with one that records no kernels, returns them as they are. */
 export function tracedKernels(kernels: Kernels, trace: Trace | undefined, streams: Streams): Kernels {
-  if (trace === undefined) return kernels;
+  if (trace?.hasKernels !== true) return kernels;
   let work: KernelWork = { flops: 0, bytes: 0 };
   return wrapKernels(kernels, countingKernels((of) => work = of), (name, call, count) => {
     const begin = trace.now();

@@ -61,11 +61,11 @@ export class Feed {
     }
   }
 
-  /** Sends a last event to all readers, behind the newest state, and ends them. */
-  end(name: string): void {
+  /** Sends a last event to all readers, behind the newest state, and ends them. @param data one line */
+  end(name: string, data: string): void {
     for (const connection of this.#connections) {
       if (connection.isBehind && this.#newest !== undefined) connection.sink.write(this.#newest);
-      connection.sink.write(`event: ${name}\ndata: {}\n\n`);
+      connection.sink.write(`event: ${name}\ndata: ${data}\n\n`);
       connection.sink.end();
     }
     this.#connections.clear();

@@ -112,7 +112,7 @@ function look(server: LoopbackServer): void {
   const started = performance.now();
   if (live.look()) feed.publish("run", live.state());
   if (words.get("ended") !== 0) {
-    feed.end("end");
+    feed.end("end", JSON.stringify({ failure: words.reason }));
     words.set("closed");
     // Answers that are on their way get a moment.
     setTimeout(() => server.close(), 100);

@@ -11,7 +11,7 @@ const PLACES = { port: 0, save: 1, stop: 2, ended: 3, closed: 4, failed: 5 } as 
 type WordName = keyof typeof PLACES;
 
 /** Most bytes of the reason of a failure. */
-const REASON_BYTES = 500;
+const REASON_BYTES = 4000;
 
 /** Bytes of the words. */
 const WORD_BYTES = 4 * Object.keys(PLACES).length;
@@ -43,7 +43,7 @@ export class LiveWords {
     return Atomics.exchange(this.#words, PLACES[name], 0);
   }
 
-  /** Leaves the reason of a failure. */
+  /** Leaves the reason of a failure: of the Worker, which could not begin, or of the run. */
   fail(reason: string): void {
     const bytes = new TextEncoder().encode(reason).subarray(0, REASON_BYTES);
     new Uint8Array(this.buffer, WORD_BYTES).set(bytes);

@@ -29,9 +29,15 @@
     dispatchEvent(new CustomEvent("fullyshard-data", { detail }));
     for (const [id, markup] of Object.entries(sections)) replace(id, markup);
   });
-  source.addEventListener("end", () => {
+  source.addEventListener("end", ({ data }) => {
     source.close();
-    say("The run has ended; report.html in its folder has the same.");
+    const { failure } = JSON.parse(data);
+    say(
+      failure === undefined
+        ? "The run has ended; report.html in its folder has the same."
+        : `The run has failed. ${failure}`,
+    );
+    state.classList.toggle("failed", failure !== undefined);
     for (const button of buttons) button.disabled = true;
   });
   source.addEventListener("error", () => say("The run does not answer; this page asks again."));

@@ -1,0 +1,98 @@
+/**
+ * The memory of each rank as bars, by owner: now, at the highest moment of a step, and at that of the other strategy, which the ranks
+ * have measured.
+ *
+ * @module
+ */
+/// <reference lib="dom" />
+import type { MemoryTerms } from "../../../src/device/allocator.ts";
+import { byId, bytesText, legend, made } from "./elements.ts";
+import { setText } from "./ranks_view.ts";
+import type { PageRank, PageTraining } from "./training.ts";
+
+/** Owners in the order in which they are drawn, each with its color and what it is called. */
+const OWNERS: readonly (readonly [keyof MemoryTerms, string])[] = [
+  ["parameters", "parameters"],
+  ["gathered", "gathered units"],
+  ["gradients", "whole gradients"],
+  ["gradient shards", "gradients, own part"],
+  ["optimizer", "optimizer's states"],
+  ["activations", "activations"],
+  ["staging", "staging of transfers"],
+];
+
+const classOf = (owner: string): string => `of-${owner.replace(" ", "-")}`;
+
+interface Bar {
+  readonly line: HTMLElement;
+  readonly parts: ReadonlyMap<keyof MemoryTerms, HTMLElement>;
+  readonly text: HTMLElement;
+}
+
+interface RankBars {
+  readonly now: Bar;
+  readonly peak: Bar;
+  readonly other: Bar;
+}
+
+function total(terms: MemoryTerms): number {
+  return OWNERS.reduce((sum, [owner]) => sum + terms[owner], 0);
+}
+
+/** Draws the memory of a training's ranks. */
+export class MemoryView {
+  readonly #training: PageTraining;
+  readonly #bars: readonly RankBars[];
+  #scale = 1;
+
+  constructor(training: PageTraining) {
+    this.#training = training;
+    legend("memory-legend", OWNERS.map(([owner, text]) => [classOf(owner), text] as const));
+    const isSharded = training.settings.strategy === "fsdp";
+    const [own, other] = isSharded ? ["sharded", "replicated"] : ["replicated", "sharded"];
+    const cards: HTMLElement[] = [];
+    this.#bars = training.ranks.map(({ rank }) => {
+      const card = made("section", "memory-card");
+      card.setAttribute("aria-label", `Memory of rank ${rank}`);
+      const bars = { now: bar(`${own}, now`), peak: bar(`${own}, highest`), other: bar(`${other}, highest`) };
+      card.append(made("p", "memory-head", `Rank ${rank}`), bars.now.line, bars.peak.line, bars.other.line);
+      cards.push(card);
+      return bars;
+    });
+    byId("memory-view", HTMLDivElement).replaceChildren(...cards);
+  }
+
+  draw(): void {
+    for (const rank of this.#training.ranks) {
+      const seen = [rank.scene?.memory, rank.measured?.peak, rank.other?.peak];
+      for (const terms of seen) if (terms !== undefined) this.#scale = Math.max(this.#scale, total(terms));
+    }
+    for (const [i, bars] of this.#bars.entries()) {
+      const rank = this.#training.ranks[i];
+      if (rank !== undefined) this.#update(bars, rank);
+    }
+  }
+
+  #update({ now, peak, other }: RankBars, rank: PageRank): void {
+    const isGone = rank.state === "killed" || rank.state === "failed";
+    if (!isGone) this.#fill(now, rank.scene?.memory);
+    this.#fill(peak, rank.measured?.peak);
+    this.#fill(other, rank.other?.peak);
+  }
+
+  #fill({ parts, text }: Bar, terms: MemoryTerms | undefined): void {
+    if (terms === undefined) return;
+    for (const [owner, part] of parts) part.style.width = `${100 * terms[owner] / this.#scale}%`;
+    setText(text, bytesText(total(terms)));
+  }
+}
+
+function bar(label: string): Bar {
+  const line = made("div", "memory-line");
+  const track = made("span", "memory-bar");
+  const parts = new Map(OWNERS.map(([owner]) => [owner, made("span", classOf(owner))] as const));
+  track.append(...parts.values());
+  const text = made("span", "memory-text", "–");
+  line.append(made("span", "memory-name", label), track, text);
+  return { line, parts, text };
+}

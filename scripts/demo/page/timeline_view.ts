@@ -1,0 +1,88 @@
+/**
+ * The timeline of a step: of each rank a lane for gathers, computation and reductions. While the ranks are held it grows; at full speed
+ * it shows the step before.
+ *
+ * @module
+ */
+/// <reference lib="dom" />
+import type { RankScene, SceneSpan } from "../../../src/demo/scene.ts";
+import { byId, drawn, legend, made } from "./elements.ts";
+import type { PageTraining } from "./training.ts";
+
+const WIDTH = 1000;
+const LANE = 9;
+const LANES = ["gather", "compute", "reduce"] as const;
+
+/** Milliseconds between two drawings at full speed, which would take time from the ranks. */
+const REST_MS = 400;
+
+/** Draws the timelines of a training. */
+export class TimelineView {
+  readonly #training: PageTraining;
+  readonly #pictures: readonly SVGElement[];
+  #drawn = 0;
+
+  constructor(training: PageTraining) {
+    this.#training = training;
+    legend("timeline-legend", [
+      ["gather", "all-gather"],
+      ["forward", "forward"],
+      ["backward", "backward"],
+      ["reduce", training.settings.strategy === "fsdp" ? "reduce-scatter" : "all-reduce"],
+      ["free", "free"],
+      ["update", "optimizer"],
+    ]);
+    const lines: HTMLElement[] = [];
+    this.#pictures = training.ranks.map(({ rank }) => {
+      const line = made("div", "lanes");
+      const names = made("div", "names");
+      names.append(made("span", "", `rank ${rank}`));
+      const picture = drawn("svg", {
+        viewBox: `0 0 ${WIDTH} ${LANE * LANES.length}`,
+        preserveAspectRatio: "none",
+        class: "timeline",
+        role: "img",
+        "aria-label": `Timeline of rank ${rank}: gathers, computation, reductions`,
+      });
+      line.append(names, picture);
+      lines.push(line);
+      return picture;
+    });
+    byId("timeline-view", HTMLDivElement).replaceChildren(...lines);
+  }
+
+  /** @param isHeld if the step under way is drawn as it grows */
+  draw(isHeld: boolean): void {
+    const now = performance.now();
+    if (!isHeld && now - this.#drawn < REST_MS && !this.#training.isOver) return;
+    this.#drawn = now;
+    const scenes = this.#training.ranks.map(({ scene }) => scene);
+    const spansOf = (scene: RankScene | undefined): readonly SceneSpan[] => {
+      if (scene === undefined) return [];
+      return isHeld || scene.lastSpans.length === 0 || this.#training.isOver ? scene.spans : scene.lastSpans;
+    };
+    const all = scenes.map(spansOf);
+    const begin = Math.min(...all.map(([first]) => first?.begin ?? Infinity));
+    const end = Math.max(...all.flat().map((span) => span.end ?? span.begin), begin + 1);
+    for (const [i, picture] of this.#pictures.entries()) {
+      picture.replaceChildren(...(all[i] ?? []).map((span) => barOf(span, { begin, end })));
+    }
+  }
+}
+
+function barOf(span: SceneSpan, { begin, end }: { readonly begin: number; readonly end: number }): SVGElement {
+  const scale = WIDTH / (end - begin);
+  const lane = span.track === "gather" ? 0 : span.track === "reduce" ? 2 : 1;
+  const isInner = span.activity === "free";
+  const bar = drawn("rect", {
+    x: (span.begin - begin) * scale,
+    y: lane * LANE + (isInner ? LANE / 2 : 0.5),
+    width: Math.max(1, ((span.end ?? end) - span.begin) * scale),
+    height: isInner ? LANE / 2 - 0.5 : LANE - 1,
+    class: span.activity,
+  });
+  const title = drawn("title", {});
+  title.textContent = span.name;
+  bar.append(title);
+  return bar;
+}
