@@ -33,7 +33,7 @@ interface KeptRows {
   readonly rows: number;
 }
 
-/** Which rows of this rank go where. Segments stand in the order of the experts. */
+/** The ranks that rows of this rank go to. Segments stand in the order of the experts. */
 export interface RowPlan {
   /** Rows of this rank's tokens whose experts other ranks have. */
   readonly given: readonly Segment[];
@@ -128,7 +128,7 @@ export function toExperts(rows: Tensor, plan: RowPlan, group: ProcessGroup, name
   return applyOne(exchangeRowsOp, [rows], { group, plan, unit: `rows for '${name}'`, toExperts: true });
 }
 
-/** What the experts have made of them, at the ranks of the tokens. */
+/** The experts' outputs, at the ranks of the tokens. */
 export function fromExperts(rows: Tensor, plan: RowPlan, group: ProcessGroup, name: string): Tensor {
   return applyOne(exchangeRowsOp, [rows], { group, plan, unit: `rows from '${name}'`, toExperts: false });
 }

@@ -36,7 +36,7 @@ export interface PipelineOptions {
   readonly schedule?: PipelineSchedule | undefined;
   /** Stages of each rank: 1 by the schedule `1f1b`, at least 2 by `interleaved`. @default 1, or 2 if interleaved */
   readonly stagesPerRank?: number | undefined;
-  /** How blocks are divided into stages. @default layers */
+  /** The way of dividing blocks into stages. @default layers */
   readonly split?: PipelineSplit | undefined;
   /** The dtype of hidden states between blocks: `paramDtype` of the precision that the model is sharded with. @default float32 */
   readonly dtype?: DType | undefined;

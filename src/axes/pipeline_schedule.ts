@@ -42,7 +42,7 @@ export interface StageAction {
   readonly microBatch: number;
 }
 
-/** What the ranks compute in a slot, by rank; undefined where one waits. */
+/** The actions of a slot, by rank; undefined where a rank waits. */
 export type PipelineSlot = readonly (StageAction | undefined)[];
 
 /** The number of micro-batches that a schedule has an order for, in words; undefined where that is what is given. As in PyTorch. */

@@ -33,7 +33,7 @@ import { textData } from "../train/text_data.ts";
 import { evaluationJson, evaluationText, type MeasuredSet } from "./eval_output.ts";
 import { averagesKey, placesKey, requirePlaces } from "./places.ts";
 
-/** What is measured, and how. */
+/** A model and the sets that it is measured on. */
 interface EvalConfig
   extends
     Pick<DataConfig, "data" | "textField" | "tokenizer" | "eosToken" | "sequenceLength" | "packing">,
@@ -109,7 +109,7 @@ const SECTIONS: readonly [Section<EvalConfig>] = [section(
   }),
 )];
 
-/** What stands between a text and its choices. */
+/** The text between a question and its choices. */
 const BLANK = " ";
 
 /** The flags of the command. */

@@ -41,7 +41,7 @@ export interface LaunchPlan {
   readonly masterPort: number | undefined;
   /** The rules by which ranks are started again; undefined if the first failure ends the run. */
   readonly elastic: ElasticPlan | undefined;
-  /** Where launchers of several hosts meet in such a run: the first host's place, or that of each. */
+  /** The places at which launchers of several hosts meet in such a run: the first host's, or each host's. */
   readonly endpoints: readonly { readonly address: string; readonly port: number }[];
   /** Prefix of the run's name. */
   readonly runName: string;

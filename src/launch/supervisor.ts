@@ -64,7 +64,7 @@ export interface LaunchOutcome {
   readonly stopped: readonly number[];
   /** The user's. */
   readonly signal?: StopSignal | undefined;
-  /** What the ranks said for runs that change their ranks. */
+  /** The last words of the ranks of a run that may start again on other ranks. */
   readonly words: ElasticWords;
 }
 

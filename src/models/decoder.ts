@@ -139,7 +139,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Carried> {
     this.#positions = new PositionNumbers(device, maxPositions);
   }
 
-  /** What the blocks give, after the final norm where the last of them is among these. */
+  /** The outputs of the blocks, after the final norm where the last block is among them. */
   forward(inputs: CausalLmInputs): Carried {
     const { inputIds, attentionMask, documentStarts, rowLength, pastKeyValues, random } = inputs;
     const [batch, seq] = inputIds.shape;
@@ -186,7 +186,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Carried> {
     return { hidden: this.norm.call(hidden), routerLogits };
   }
 
-  /** What is before the blocks: the input of the first one, [batch, seq, hidden]. */
+  /** The input of the first block, [batch, seq, hidden]. */
   #enter(inputs: CausalLmInputs, context: LayerContext, past: number): Tensor {
     let hidden = this.#embed(inputs);
     if (this.embedPositions !== undefined) {

@@ -31,7 +31,7 @@ export interface HeadOutput {
   readonly auxLoss?: Tensor;
   /** The loss and the likeliest id of each token, in place of the loss, where they are asked for. */
   readonly perToken?: TokenScores;
-  /** What the blocks of a section hand on, in place of all else, where it is not the last one. */
+  /** The values that the blocks of a section hand on, in place of all else, where it is not the last one. */
   readonly carried?: Carried;
 }
 

@@ -5,7 +5,7 @@
  */
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** What blocks hand on to the blocks behind them. */
+/** Values that blocks hand on to the blocks behind them. */
 export interface Carried {
   /** [batch, seq, hidden] */
   readonly hidden: Tensor;
@@ -24,7 +24,7 @@ export class ModelSection {
   readonly begin: number;
   /** The block behind the last. */
   readonly end: number;
-  /** What the blocks before gave; undefined for the first section. */
+  /** The values that the blocks before gave; undefined for the first section. */
   readonly carried: Carried | undefined;
 
   /** Names the blocks, and takes what the blocks before them gave. */

@@ -121,7 +121,7 @@ function saveFactors<A>(call: ForwardCall<A>, a: Tensor, b: Tensor): void {
   if (call.needs(0)) call.save(b);
 }
 
-/** What {@link saveFactors} kept. */
+/** The factors that {@link saveFactors} kept. */
 function savedFactors<A>(call: BackwardCall<A>): readonly [a: Tensor | undefined, b: Tensor | undefined] {
   const a = call.needs(1) ? call.saved(0) : undefined;
   return [a, call.needs(0) ? call.saved(a === undefined ? 0 : 1) : undefined];

@@ -19,7 +19,7 @@ export interface DeliveryTimes {
   readonly finishMs: number;
 }
 
-/** What is delivered, and to whom. */
+/** A delivery and its receiver. */
 export interface Destination<T> {
   /** The tracker's name in warnings. */
   readonly name: string;

@@ -56,7 +56,7 @@ export interface AnswerTable {
   readonly tokens: Float64Array;
   /** Loss of all tokens of the row that were measured: with prompts, of these too. */
   readonly textLosses: Float64Array;
-  /** How many these are. */
+  /** Their number. */
   readonly textTokens: Float64Array;
   /** Of rows with labels, for each pair 1 if its answer is desirable; else 0. */
   readonly desirable: Float64Array;

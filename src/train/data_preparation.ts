@@ -120,7 +120,7 @@ function withSummary(samples: SampleStream & { readonly summary: SampleSummary }
   return { tokens: samples, summary: samples.summary };
 }
 
-/** What samples are counted by. */
+/** The unit that samples are counted by. */
 export type SampleUnit = "sample" | "pair" | "answer";
 
 /**

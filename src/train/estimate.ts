@@ -61,7 +61,7 @@ interface StepTrial {
   readonly maxGradNorm: number;
   /** Allocates memory for the copy of an asynchronous save. @default false */
   readonly asyncSave?: boolean;
-  /** What is learned of pairs of answers. @default text is learned */
+  /** The objective on pairs of answers. @default text is learned */
   readonly preference?: (model: CausalLm) => PreferenceObjective | undefined;
   /** Opens a teacher. @default none */
   readonly distillation?: (run: Run, model: CausalLm) => Promise<Distillation | undefined>;

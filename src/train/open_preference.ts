@@ -56,7 +56,7 @@ export async function openPreference(
   return { loss, reference };
 }
 
-/** What a run learns besides text. */
+/** A run's objective in place of text. */
 export interface Objective {
   readonly preference?: PreferenceObjective | undefined;
   readonly distillation?: Distillation | undefined;

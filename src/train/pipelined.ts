@@ -36,7 +36,7 @@ import { Tensor } from "../tensor/tensor.ts";
 /** The inputs of a micro-batch, in device memory. */
 type StageInputs = CausalLmInputs & { readonly labels: Tensor };
 
-/** How a loss is scaled and added up. */
+/** Model, inputs and loss of a step that goes through stages. */
 export interface PipelinedParts {
   readonly model: CausalLm;
   readonly pipeline: Pipeline;
@@ -64,7 +64,7 @@ const keyOf = ({ kind, stage, microBatch }: StageAction): string => `${kind} ${s
 /** Computes a rank's stages of one step. */
 class PipelinedStep implements Disposable {
   readonly #parts: PipelinedParts;
-  /** What has come from other ranks or is to be sent, by the action that made it. */
+  /** Values that have come from other ranks or are to be sent, by the action that made them. */
   readonly #messages = new Map<string, readonly Tensor[]>();
   readonly #passing = new Map<string, Passing>();
   /** The last backward of this rank in which a unit gets gradients. */
@@ -193,7 +193,7 @@ class PipelinedStep implements Disposable {
     for (const key of sent) for (const tensor of this.#takeMessageOf(key)) tensor.dispose();
   }
 
-  /** What an action sends: a forward what its blocks hand on, a backward the gradients of what its blocks were handed. */
+  /** The values that an action sends: those that its blocks hand on, in a forward; the gradients of its blocks' inputs, in a backward. */
   #specsOf({ kind, stage, microBatch }: StageAction): readonly OutputSpec[] {
     const { model, pipeline, shapes } = this.#parts;
     const { begin, end } = stageAt(pipeline, stage);

@@ -62,7 +62,7 @@ export interface JudgedPair {
   readonly rejected: Pick<PairAnswer, "logProb" | "reference">;
   /** The loss of all tokens of the chosen sample, where it is a part of the loss. */
   readonly textLoss: number;
-  /** How many these are. */
+  /** Their number. */
   readonly textTokens: number;
 }
 

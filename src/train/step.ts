@@ -46,7 +46,7 @@ export interface StepContext {
   readonly scaler?: GradScaler | undefined;
   /** Captures steps as graphs: see {@link StepGraph}. */
   readonly graph?: StepGraph | undefined;
-  /** What is learned of pairs of answers. @default text is learned */
+  /** The objective on pairs of answers. @default text is learned */
   readonly preference?: PreferenceObjective | undefined;
   /** The teacher that is learned from. @default the data's tokens are learned */
   readonly distillation?: Distillation | undefined;

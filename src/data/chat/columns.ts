@@ -13,7 +13,7 @@ import { shareGptMessages } from "./share_gpt.ts";
 /** A message of a chat: a role, most often content, and what else a template reads. */
 export type ChatMessage = JsonObject & { readonly role: string };
 
-/** What a row gives a template besides messages. */
+/** Values of a row that a template gets besides messages. */
 export interface ChatExtras {
   /** Descriptions of functions. */
   readonly tools: readonly JsonObject[] | undefined;
@@ -133,7 +133,7 @@ export function contentsOf(row: Row, { textField, name }: ColumnOptions): RowCon
   return { kind: "chat", messages, promptLength: prompt.length, ...rest };
 }
 
-/** What a row gives a template besides messages. */
+/** Values of a row that a template gets besides messages. */
 export function extrasOf(value: JsonObject, refuse: RefuseRow): ChatExtras {
   return { tools: toolsOf(value, refuse), variables: variablesOf(value, refuse) };
 }

@@ -36,7 +36,7 @@ export interface RowOptions {
   readonly preference?: keyof typeof PREFERENCES | undefined;
 }
 
-/** What files are to hold whose rows are preferences. */
+/** Rows that files of preferences are to have, as errors name them. */
 const PREFERENCES = {
   pairs: 'rows with "chosen" and "rejected", as the run learns preferences',
   labels: 'rows with "prompt", "completion" and "label", as the run learns preferences',

@@ -11,7 +11,7 @@ export interface TokenSample {
   readonly ids: Int32Array;
   /** The same ids, -100 where a token is read but not trained on. Not shifted: each label belongs to its own token. */
   readonly labels: Int32Array;
-  /** Whether the answer is desirable, of rows that say so. */
+  /** True if the answer is desirable; undefined where rows do not say it. */
   readonly isDesirable?: boolean | undefined;
 }
 
@@ -28,7 +28,7 @@ export interface SampleStream {
   lengthOf(index: number): number;
   /** Reads a sample. */
   read(index: number): Promise<TokenSample>;
-  /** Whether the answer of a sample is desirable. @default rows do not say it */
+  /** True where the answer of a sample is desirable. @default rows do not say it */
   isDesirable?(index: number): boolean;
   /** Gives up what it holds open. */
   close(): void;

@@ -230,7 +230,7 @@ export class Counter {
     return this.#skipped;
   }
 
-  /** How many rows were skipped, and the problems of the first, in words. */
+  /** The number of skipped rows, and the problems of the first ones, in words. */
   describeSkipped(): string {
     return `${countOf(this.#skipped, "row")} that did not fit: ${this.#firstSkipped.join("; ")}`;
   }

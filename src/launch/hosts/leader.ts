@@ -69,7 +69,7 @@ export class Leader {
   #awaited: readonly string[];
   readonly #quorum: number;
   #lastError: string | undefined;
-  /** When enough hosts were there first. */
+  /** The time at which enough hosts were there first. */
   #enoughAt: number | undefined;
   /** Since when ranks wait to be started. */
   #since: number = performance.now();

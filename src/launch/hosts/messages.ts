@@ -5,7 +5,7 @@
  */
 import * as z from "zod";
 
-/** What a launcher knows of its run from its ranks. */
+/** Facts of a run that a launcher has from its ranks. */
 export interface KnownOfRun {
   /** True if a step was taken. */
   readonly goesOn: boolean;
