@@ -70,7 +70,7 @@ export class ShardingDescription {
    * Predicts the peak memory of a step of AdamW on this rank, by a dry run on a twin of the model that is sharded, checkpointed
    * and frozen like it.
    *
-   * @throws {ArgumentError} if it is not a language model, or was not sharded by `shardModel` or `openModel`
+   * @throws {ArgumentError} if it is not a language model, was not sharded by `shardModel` or `openModel`, or lies over other axes too
    */
   async predictPeak({ batch = 1, sequenceLength }: DescribeOptions = {}): Promise<MemoryPeak> {
     const model = this.#model;
@@ -79,6 +79,11 @@ export class ShardingDescription {
       throw new ArgumentError(
         `Cannot predict the peak of ${model.constructor.name}: it must be a language model that shardModel or openModel sharded; use ` +
           "dryRun for another one",
+      );
+    }
+    if ([...model.parameters()].some(({ placements, owners }) => placements.length > 0 || owners !== undefined)) {
+      throw new ArgumentError(
+        `Cannot predict the peak of ${model.constructor.name}: other axes cut its parameters or divide them among stages; use dryRun`,
       );
     }
     const { options } = sharding;

@@ -3,12 +3,14 @@ import {
   AdamW,
   addLora,
   clipGradNorm,
+  describeSharding,
   fullyShard,
   int32,
   openModel,
   parallelizeModule,
   parallelizePipeline,
   scope,
+  shardModel,
   tensor,
   tensorPlanOf,
 } from "../../mod.ts";
@@ -101,6 +103,10 @@ export async function mistakes(
   await whole.load();
   said.push(messageOf(() => run.backward(whole, { microBatches: [row, row] })));
   said.push(messageOf(() => parallelizePipeline(whole, axis)));
+  const described = await open();
+  parallelizePipeline(described, axis);
+  shardModel(described, { mesh: run.mesh.get("shard"), fsdpPlan: "auto" });
+  said.push(await describeSharding(described).predictPeak().then(() => "", String));
   return said;
 }
 

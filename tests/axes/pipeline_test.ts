@@ -89,7 +89,7 @@ test("checkpoints know no stages: weights and optimizer states go from any numbe
 always("what stages cannot be is refused by every rank in the same words, before any memory is taken", async () => {
   const config = zooModels("llama")[0]?.hfConfig ?? assert.fail();
   const all = valuesOf(await world(2, mistakes, { data: config }));
-  for (const [few, one, two, adapted, twice, other, cut, bytes, rows, full, differing, whole, valued] of all) {
+  for (const [few, one, two, adapted, twice, other, cut, bytes, rows, full, differing, whole, valued, peak] of all) {
     assert.match(
       few ?? "",
       /^ArgumentError: Cannot divide 2 blocks into 4 stages: each stage needs a block; give fewer/,
@@ -130,5 +130,6 @@ always("what stages cannot be is refused by every rank in the same words, before
       valued ?? "",
       /^ArgumentError: Cannot divide '\S+' among stages: it has values; divide the model before/,
     );
+    assert.match(peak ?? "", /^ArgumentError: Cannot predict the peak of .*: other axes .* among stages; use dryRun/);
   }
 });
