@@ -57,6 +57,8 @@ export interface MemberOptions {
     stop: AbortSignal,
     onKept: (step: number) => void,
   ) => Promise<LaunchOutcome>;
+  /** Aborted by a user's signal, which running ranks get by themselves. */
+  readonly asked: AbortSignal;
   /** The folder in memory, with the state of the host's ranks. */
   readonly memory: string;
   /** Asks ranks to leave at a step's border, or takes that back. */
@@ -90,6 +92,8 @@ class HostMember {
   #start: HostStart | undefined;
   #stop: AbortController | undefined;
   #running: Promise<void> | undefined;
+  /** True while ranks run. */
+  #isRunning = false;
   #outcome: LaunchOutcome | undefined;
   readonly #copies: StateCopies;
   #goesOn = false;
@@ -105,6 +109,10 @@ class HostMember {
     const { endpoints, nodeRank, token } = this.#options;
     const own = endpoints[nodeRank];
     this.#server = await servePeers(own?.port ?? 0, token, (peer) => this.#serve(peer));
+    const { asked } = this.#options;
+    asked.addEventListener("abort", () => this.#isRunning || this.#end("ended by a signal, while no rank ran"), {
+      once: true,
+    });
     void this.#find();
     return await this.#over.promise;
   }
@@ -222,12 +230,13 @@ class HostMember {
     this.#goesOn ||= start.goesOn;
     const stop = new AbortController();
     this.#stop = stop;
+    this.#isRunning = true;
     const next = start.hosts[(start.index + 1) % start.hosts.length];
     const outcome = await this.#prepare(start, next?.id === this.#id ? undefined : next)
       ? await this.#options.start(start, stop.signal, (step) => void this.#copies.send(step))
       : NOT_STARTED;
     this.#options.regroup(false);
-    this.#outcome = outcome;
+    [this.#outcome, this.#isRunning] = [outcome, false];
     const { failures: [first], words, signal } = outcome;
     this.#goesOn ||= words.hasBegun;
     this.#worldSizes = words.worldSizes ?? this.#worldSizes;
