@@ -12,7 +12,7 @@ import { philox4x32 } from "../../src/random.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../../tests/support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, startRun } from "../../tests/train/runs.ts";
 import { processesOf, signal } from "../faults/members.ts";
-import { Story, type World } from "./story.ts";
+import { ONE_STREAM, Story, type World } from "./story.ts";
 
 /** What was seen. */
 export interface ElasticReport {
@@ -20,6 +20,8 @@ export interface ElasticReport {
   readonly steps: number;
   /** Starts of ranks. */
   readonly starts: number;
+  /** The numbers of ranks by which the run is resumed by hand, each with its last step. */
+  readonly worlds: string;
   /** Starts with each number of ranks, from 1. */
   readonly starts_by_ranks: Readonly<Record<string, number>>;
   /** From a kill to the next step's line, where no other kill came between. */
@@ -54,7 +56,13 @@ export async function killRanks(kills: number, seed: number, runtime: "bun" | "d
   const flags = flagsIn(folder, "--global-batch", String(BATCH), "--schedule", "constant");
   const env = { FULLYSHARD_SHM_DIRECTORY: fs.mkdtempSync("/dev/shm/fullyshard-elastic-") };
   const launcher = [...LAUNCHER, "--max-restarts", String(kills)];
-  const running = startRun([...flags, "--steps", "1000000"], { runtime, env, allowAll: true, flags: launcher });
+  const running = startRun([...flags, "--steps", "1000000"], {
+    runtime,
+    env,
+    allowAll: true,
+    flags: launcher,
+    shell: ONE_STREAM,
+  });
   const story = new Story(running);
   let over: Ended | undefined;
   void running.ended.then((ended) => over = ended);
@@ -80,7 +88,7 @@ export async function killRanks(kills: number, seed: number, runtime: "bun" | "d
   for (const pid of processesOf(running.child).launchers) process.kill(pid, "SIGTERM");
   const ended = await running.ended;
   if (ended.code !== 143) {
-    wrong.push(`it ended with ${ended.code}, expected 143 after SIGTERM:\n${ended.stderr.slice(-4000)}`);
+    wrong.push(`it ended with ${ended.code}, expected 143 after SIGTERM:\n${ended.stdout.slice(-4000)}`);
   }
   const left = fs.readdirSync(env.FULLYSHARD_SHM_DIRECTORY).filter((name) => name.startsWith("fullyshard_kept"));
   if (left.length > 0) wrong.push(`in memory is left: ${left.join(", ")}`);
@@ -92,7 +100,8 @@ export async function killRanks(kills: number, seed: number, runtime: "bun" | "d
   return {
     kills: killed,
     steps,
-    starts: story.segments.length,
+    starts: story.starts,
+    worlds: story.worlds(steps).map(({ ranks, last }) => `${ranks} to ${last}`).join(", "),
     starts_by_ranks: Object.fromEntries([...byRanks].sort().map(([ranks, starts]) => [ranks, starts.length])),
     restart_seconds: {
       median: round(sorted[Math.floor(sorted.length / 2)]),

@@ -3,14 +3,13 @@
  *
  * @module
  */
-import { at } from "../../src/at.ts";
 import type { Running } from "../../tests/train/runs.ts";
 
-/** One start of ranks. */
+/** Ranks that were started, and have gone on from a step. */
 export interface Segment {
   readonly ranks: number;
   /** The step after which it began; 0 for none. */
-  start: number;
+  readonly start: number;
 }
 
 /** Steps that one number of ranks took, up to the last one that counts. */
@@ -19,23 +18,28 @@ export interface World {
   readonly last: number;
 }
 
-/** Follows a run. */
+/** A shell's command by which a run writes both streams into one: from two, lines come in any order. */
+export const ONE_STREAM = "exec 2>&1";
+
+/** Follows a run that was started with {@link ONE_STREAM}. */
 export class Story {
   readonly segments: Segment[] = [];
+  /** Starts of ranks, also of those that ended before they had gone on from anywhere. */
+  starts: number = 0;
+  /** Ranks of a start that has not gone on yet. */
+  #ranks: number | undefined;
   /** Time of the last line of a step, in milliseconds. */
   steppedAt: number = NaN;
   /** Called at each line of a step. */
   onStep: () => void = () => {};
 
   constructor({ child }: Running) {
-    for (const stream of [child.stdout, child.stderr]) {
-      let rest = "";
-      stream?.on("data", (text: string) => {
-        const lines = (rest + text).split("\n");
-        rest = lines.pop() ?? "";
-        for (const line of lines) this.#take(line);
-      });
-    }
+    let rest = "";
+    child.stdout?.on("data", (text: string) => {
+      const lines = (rest + text).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) this.#take(line);
+    });
   }
 
   /** The worlds by which a run is resumed by hand to `last`: without those whose steps were lost, neighbours of one size joined. */
@@ -52,11 +56,17 @@ export class Story {
 
   #take(line: string): void {
     const ranks = /info +FSDP over (\d+) ranks?/.exec(line)?.[1];
-    if (ranks !== undefined) this.segments.push({ ranks: Number(ranks), start: 0 });
+    if (ranks !== undefined) [this.#ranks, this.starts] = [Number(ranks), this.starts + 1];
     const resumed = /Resumed from memory at step (\d+)/.exec(line)?.[1];
-    if (resumed !== undefined) at(this.segments, this.segments.length - 1, "segment").start = Number(resumed);
+    if (resumed !== undefined) this.#goOn(Number(resumed));
     if (!/step \d+\/\d+ /.test(line)) return;
+    this.#goOn(0); // from nowhere, if nothing was kept
     this.steppedAt = performance.now();
     this.onStep();
+  }
+
+  #goOn(start: number): void {
+    if (this.#ranks !== undefined) this.segments.push({ ranks: this.#ranks, start });
+    this.#ranks = undefined;
   }
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import process from "node:process";
 import { superviseElastic } from "../launch/elastic.ts";
 import type { ElasticPlan } from "../launch/elastic_plan.ts";
 import type { HostStart } from "../launch/hosts/messages.ts";
@@ -10,6 +11,7 @@ import type { LaunchOutcome } from "../launch/supervisor.ts";
 import { FileError, RendezvousError } from "../errors.ts";
 import { REGROUP_MARK } from "../runtime/elastic_folder.ts";
 import { openWritable, removeQuietly } from "../runtime/files.ts";
+import { exitCodeOf, STOP_SIGNALS } from "../runtime/signals.ts";
 import type { RunFacts, StartRanks } from "./start_ranks.ts";
 
 /**
@@ -35,6 +37,17 @@ export async function runElastic(
   const { superviseHosts } = await import("../launch/hosts/member.ts");
   using cleanup = new DisposableStack();
   cleanup.defer(() => removeQuietly(memory));
+  const asked = new AbortController();
+  let code: number | undefined;
+  for (const signal of STOP_SIGNALS) {
+    // Between two starts nothing else listens, and the folder would stay.
+    const listener = (): void => {
+      code ??= exitCodeOf(signal);
+      asked.abort();
+    };
+    process.on(signal, listener);
+    cleanup.defer(() => process.removeListener(signal, listener));
+  }
   const mark = `${memory}/${REGROUP_MARK}`;
   let isFirst = true;
   const limits = { fewestHosts: elastic.fewestHosts, mostHosts: plan.numHosts, maxRestarts: elastic.maxRestarts };
@@ -56,10 +69,11 @@ export async function runElastic(
       ...{ limits, endpoints: plan.endpoints, nodeRank: plan.hostRank, numRanks: plan.numRanks, run: runId, say },
       token: token ?? "",
       start: startHost,
-      memory,
+      ...{ memory, asked: asked.signal },
       regroup: (isAsked) => isAsked ? openWritable(mark, "create").close() : removeQuietly(mark),
     });
-    return { ...outcome, failures: [], stopped: [] }; // they are told already
+    // Failures are told already.
+    return { ...outcome, exitCode: code ?? outcome.exitCode, failures: [], stopped: [] };
   } catch (error) {
     if (!(error instanceof Error && "code" in error)) throw error;
     const port = plan.endpoints[plan.hostRank]?.port;

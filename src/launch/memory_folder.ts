@@ -32,7 +32,7 @@ export function makeMemoryFolder(prefix: string, directory: string | undefined, 
     try {
       return { path: makePrivateDirectory(start), elsewhere: undefined };
     } catch (error) {
-      if (!(error instanceof FileError) || directory !== undefined) throw error;
+      if (!(error instanceof FileError)) throw error;
       elsewhere = error.message;
     }
   }

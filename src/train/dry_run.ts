@@ -140,7 +140,8 @@ export async function dryRun(
     return opened.adopt(cpu, () => cpu.dispose());
   };
   const device = new DryDevice(given === "cuda" ? await openAbsentCard() : given ?? await openCpu());
-  const { standsFor = backendOf(device, planes.worldSize) } = planes;
+  const hosts = localWorldSize === undefined ? undefined : { launcher: "torchrun", localWorldSize } as const;
+  const { standsFor = backendOf(device, planes.worldSize, hosts) } = planes;
   const { allocator } = device;
   const group = openDry(device, { ...planes, standsFor, rank });
   const run = new Run({ device, group, localWorldSize, axes, print: () => {} });

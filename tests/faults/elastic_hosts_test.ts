@@ -6,7 +6,7 @@
  */
 import assert from "node:assert/strict";
 import process from "node:process";
-import { Story } from "../../scripts/elastic/story.ts";
+import { ONE_STREAM, Story } from "../../scripts/elastic/story.ts";
 import { processesOf, signal } from "../../scripts/faults/members.ts";
 import { freePort } from "../../src/launch/hosts/wire.ts";
 import { longTest } from "../support/share.ts";
@@ -34,7 +34,7 @@ class Hosts {
     const env = { FULLYSHARD_TOKEN: "secret", FULLYSHARD_SHM_DIRECTORY: this.#folder.file("memory") };
     const place = ["--nnodes", "1:3", "--node-rank", String(host), "--rdzv-endpoint", this.#endpoints.join(",")];
     const flags = [...place, "--max-restarts", "5", ...this.#flags];
-    return startRun(flagsIn(this.#folder, ...BATCH), { ranks: 1, env, allowAll: true, flags });
+    return startRun(flagsIn(this.#folder, ...BATCH), { ranks: 1, env, allowAll: true, flags, shell: ONE_STREAM });
   }
 }
 
@@ -74,9 +74,9 @@ longTest(
     await stepsOf(cameBack, 3);
     for (const pid of processesOf(second.child).launchers) process.kill(pid, "SIGTERM");
     const [ended, other] = [await second.ended, await back.ended];
-    assert.deepEqual([ended.code, other.code], [143, 143], `${ended.stderr}\n${other.stderr}`);
-    assert.match(ended.stderr, /the launcher that led is gone\n[^]*going on with 1 of at most 3 hosts/);
-    assert.match(ended.stderr, /going on with 2 of at most 3 hosts \(as hosts come in\)/);
+    assert.deepEqual([ended.code, other.code], [143, 143], `${ended.stdout}\n${other.stdout}`);
+    assert.match(ended.stdout, /the launcher that led is gone\n[^]*going on with 1 of at most 3 hosts/);
+    assert.match(ended.stdout, /going on with 2 of at most 3 hosts \(as hosts come in\)/);
     const last = metricLines(folder).length;
     began.segments.push(...wentOn.segments, ...cameBack.segments);
     const worlds = began.worlds(last);

@@ -106,6 +106,15 @@ describe("dryRun()", () => {
     ...policies.map((policy) => [policy, worlds] as const),
     ...onEight.map((policy) => [policy, [[8, 5]]] as const),
   ];
+  it("counts the memory of MPI for ranks of several CPU hosts, and shared memory for those of one", async () => {
+    const take = (localWorldSize: number) => dryRun((run) => stepOf(run, {}), { worldSize: 8, localWorldSize });
+    const [one, several] = [await take(8), await take(4)];
+    assert.ok(one.terms.staging > 0);
+    const mpi = await dryRun((run) => stepOf(run, {}), { worldSize: 8, localWorldSize: 4, standsFor: "mpi" });
+    assert.deepEqual(several.terms, mpi.terms);
+    assert.notEqual(several.terms.staging, one.terms.staging);
+  });
+
   for (const [policy, places] of tries) {
     for (const [worldSize, rank] of places) {
       const { before, ...rest } = policy;

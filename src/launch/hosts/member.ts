@@ -57,6 +57,8 @@ export interface MemberOptions {
     stop: AbortSignal,
     onKept: (step: number) => void,
   ) => Promise<LaunchOutcome>;
+  /** Aborted by a user's signal, which running ranks get by themselves. */
+  readonly asked: AbortSignal;
   /** The folder in memory, with the state of the host's ranks. */
   readonly memory: string;
   /** Asks ranks to leave at a step's border, or takes that back. */
@@ -90,6 +92,8 @@ class HostMember {
   #start: HostStart | undefined;
   #stop: AbortController | undefined;
   #running: Promise<void> | undefined;
+  /** True while ranks run. */
+  #isRunning = false;
   #outcome: LaunchOutcome | undefined;
   readonly #copies: StateCopies;
   #goesOn = false;
@@ -105,6 +109,10 @@ class HostMember {
     const { endpoints, nodeRank, token } = this.#options;
     const own = endpoints[nodeRank];
     this.#server = await servePeers(own?.port ?? 0, token, (peer) => this.#serve(peer));
+    const { asked } = this.#options;
+    asked.addEventListener("abort", () => this.#isRunning || this.#end("ended by a signal, while no rank ran"), {
+      once: true,
+    });
     void this.#find();
     return await this.#over.promise;
   }
@@ -121,39 +129,46 @@ class HostMember {
     const { endpoints, nodeRank, run, say } = this.#options;
     const end = performance.now() + FIND_MS;
     for (let attempt = 0; !this.#isOver; attempt++) {
+      let isRunLed = false;
       for (const [index, { address, port }] of endpoints.entries()) {
-        if (index !== nodeRank && await this.#come(address, port)) return;
+        const answer = index === nodeRank ? "none" : await this.#come(address, port);
+        if (answer === "joined") return;
+        isRunLed ||= answer === "in a run";
       }
-      if (nodeRank === 0) {
+      // Where others are in a run, one of them leads, or is about to.
+      if (nodeRank === 0 && !isRunLed) {
         const fresh = { id: this.#id, run, number: -1, restarts: 0, goesOn: false, worldSizes: undefined };
         return await this.#lead({ ...fresh, awaited: [], quorum: 1 }, endpoints[0]?.address ?? "127.0.0.1");
       }
-      if (attempt === 0) say("waiting for the launcher with --node-rank 0");
+      if (attempt === 0) {
+        say(nodeRank === 0 ? "waiting for the launcher that leads" : "waiting for the launcher with --node-rank 0");
+      }
       if (performance.now() > end) return this.#end("no launcher that leads was found within 10 minutes");
       await sleep(RETRY_MS);
     }
   }
 
-  /** Joins a launcher if it leads. */
-  async #come(address: string, port: number): Promise<boolean> {
+  /** Joins a launcher if it leads; else tells whether it is in a run. */
+  async #come(address: string, port: number): Promise<"joined" | "in a run" | "none"> {
     const peer = await connectPeer(address, port, this.#options.token);
-    if (peer === undefined) return false;
-    const answer = Promise.withResolvers<boolean>();
-    peer.onEnd = () => answer.resolve(false);
+    if (peer === undefined) return "none";
+    const answer = Promise.withResolvers<"joined" | "in a run" | "none">();
+    peer.onEnd = () => answer.resolve("none");
     peer.onMessage = (message) => {
-      if (message.kind === "elsewhere") return answer.resolve(false);
-      answer.resolve(true);
+      if (message.kind === "elsewhere") return answer.resolve(message.isInRun ? "in a run" : "none");
+      answer.resolve("joined");
       this.#take(message);
     };
     peer.send(await this.#hello());
-    if (!await answer.promise) {
+    const answered = await answer.promise;
+    if (answered !== "joined") {
       peer.close();
-      return false;
+      return answered;
     }
     this.#peer = peer;
     peer.onMessage = (message) => this.#take(message);
     peer.onEnd = (how) => void this.#succeed(how);
-    return true;
+    return "joined";
   }
 
   async #lead(state: LeadState, address: string): Promise<void> {
@@ -169,7 +184,7 @@ class HostMember {
     peer.onMessage = (message) => {
       if (message.kind !== "hello") return this.#copies.serve(peer, message);
       const leader = this.#leader;
-      if (leader === undefined) return peer.send({ kind: "elsewhere" });
+      if (leader === undefined) return peer.send({ kind: "elsewhere", isInRun: this.#start !== undefined });
       const { id } = message;
       peer.onMessage = (next) => {
         if (next.kind === "ended") leader.take(id, next);
@@ -215,12 +230,13 @@ class HostMember {
     this.#goesOn ||= start.goesOn;
     const stop = new AbortController();
     this.#stop = stop;
+    this.#isRunning = true;
     const next = start.hosts[(start.index + 1) % start.hosts.length];
     const outcome = await this.#prepare(start, next?.id === this.#id ? undefined : next)
       ? await this.#options.start(start, stop.signal, (step) => void this.#copies.send(step))
       : NOT_STARTED;
     this.#options.regroup(false);
-    this.#outcome = outcome;
+    [this.#outcome, this.#isRunning] = [outcome, false];
     const { failures: [first], words, signal } = outcome;
     this.#goesOn ||= words.hasBegun;
     this.#worldSizes = words.worldSizes ?? this.#worldSizes;
@@ -272,7 +288,7 @@ class HostMember {
     const end = performance.now() + SUCCESSION_MS;
     while (performance.now() < end && !this.#isOver) {
       const began = performance.now();
-      if (await this.#come(address, port)) return true;
+      if (await this.#come(address, port) === "joined") return true;
       // A port at which nobody listens any more answers at once, and is given up.
       if (performance.now() - began < 20 && performance.now() > end - SUCCESSION_MS + 1000) return false;
       await sleep(RETRY_MS);

@@ -105,8 +105,8 @@ export type LauncherMessage =
   | Hello
   | HostEnd
   | HostStart
-  /** The answer of a launcher that leads nobody. */
-  | { readonly kind: "elsewhere" }
+  /** The answer of a launcher that leads nobody; it is in a run if it has taken part in a start. */
+  | { readonly kind: "elsewhere"; readonly isInRun: boolean }
   /** The answer of a launcher that leads the run. */
   | { readonly kind: "welcome"; readonly waits: string }
   /** Ranks of a start are to end, as others have failed. */
@@ -159,7 +159,7 @@ function schema(): z.ZodType<LauncherMessage> {
       from: z.strictObject({ step: count, sources: z.array(source) }).optional(),
       hosts: z.array(z.strictObject({ id: word, address: word, port: count })).min(1),
     }),
-    z.strictObject({ kind: z.literal("elsewhere") }),
+    z.strictObject({ kind: z.literal("elsewhere"), isInRun: flag }),
     z.strictObject({ kind: z.literal("welcome"), waits: text }),
     z.strictObject({ kind: z.literal("stop"), number: count }),
     z.strictObject({ kind: z.literal("regroup"), number: count }),
