@@ -10,7 +10,8 @@ export type Figures = Readonly<Record<string, number | string | boolean | readon
 
 /** What an item found. */
 export interface Outcome {
-  readonly pass: boolean;
+  /** Null where it could not be run. */
+  readonly pass: boolean | null;
   readonly figures: Figures;
   /** What is not as it must be, in words. */
   readonly reason?: string;

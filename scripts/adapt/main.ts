@@ -13,6 +13,7 @@ import type { Bed } from "./bed.ts";
 import { BITS } from "./bits.ts";
 import { makeInputs } from "./inputs.ts";
 import { type AdaptItem, type ItemReport, report } from "./item.ts";
+import { LIVE } from "./live.ts";
 import { PACKED } from "./packed.ts";
 import { Peer } from "./peer.ts";
 import { PREFERENCES_BESIDE } from "./preferences.ts";
@@ -20,6 +21,7 @@ import { Recorded } from "./recorded.ts";
 import { ROWS } from "./rows.ts";
 import { SHOWN } from "./shown.ts";
 import { SIDE_BY_SIDE } from "./side_by_side.ts";
+import { STREAMED } from "./streamed.ts";
 import { WHOLE_WAY } from "./whole_way.ts";
 
 const ITEMS: readonly AdaptItem[] = [
@@ -30,6 +32,8 @@ const ITEMS: readonly AdaptItem[] = [
   ...ROWS,
   ...PACKED,
   ...SHOWN,
+  ...LIVE,
+  ...STREAMED,
 ];
 
 const flags: readonly Flag[] = [

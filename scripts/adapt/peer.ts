@@ -9,6 +9,7 @@ import * as z from "zod";
 import { runProgram } from "./commands.ts";
 
 const script = fileURLToPath(new URL("./peer.py", import.meta.url));
+const liveScript = fileURLToPath(new URL("./live.py", import.meta.url));
 
 /** Tokens and labels of a sample; a label stands at its own token, and is -100 where the loss is not. */
 export interface Sample {
@@ -77,6 +78,17 @@ const preferences: z.ZodType<PreferenceTraining> = z.object({
   margins: z.array(z.number()),
 });
 
+/** How far references are from what was recorded of them, as parts of the largest numbers, and packages that are not there. */
+export interface LiveNumbers {
+  readonly lacks: readonly string[];
+  readonly found: Readonly<Record<string, number>>;
+}
+
+const liveNumbers: z.ZodType<LiveNumbers> = z.object({
+  lacks: z.array(z.string()),
+  found: z.record(z.string(), z.number()),
+});
+
 /** The peer, run by a Python that has it. */
 export class Peer {
   readonly #python: string;
@@ -111,6 +123,15 @@ export class Peer {
   /** Reads a folder of transformers, or with an adapter one of PEFT beside it. */
   read(request: ReadRequest): Promise<Reading> {
     return this.#ask("read", { ...request }, reading);
+  }
+
+  /** Runs the references of optimizers and quantized weights again. @param folder an empty one */
+  async live(folder: string): Promise<LiveNumbers> {
+    const { code, stdout, stderr } = await runProgram(this.#python, [liveScript, folder], { CUDA_VISIBLE_DEVICES: "" });
+    if (code === 0) return liveNumbers.parse(JSON.parse(stdout.trim().split("\n").at(-1) ?? ""));
+    throw new Error(
+      `Expected PEER_PYTHON to run 'live.py' with torch, got ${code}: ${stderr.trim().split("\n").at(-1)}`,
+    );
   }
 
   async #ask<T>(what: string, request: Readonly<Record<string, unknown>>, answer: z.ZodType<T>): Promise<T> {

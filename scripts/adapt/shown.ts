@@ -41,6 +41,18 @@ function shown(name: string, ...shownBy: readonly Tests[]): AdaptItem {
 const optimizers = "tests/optim/families_test.ts";
 const quantized = "tests/adapters/quantized_test.ts";
 const documents = "tests/models/documents_pytorch_test.ts";
+const inspected = "tests/cli/inspect_data_test.ts";
+const rows = "tests/data/rows/rows_test.ts";
+const parquet = "tests/data/rows/parquet_test.ts";
+const streams = "tests/data/stream_test.ts";
+
+/** Objectives whose runs have the same bits sharded, replicated and resumed, with their tests. */
+const OBJECTIVES: readonly (readonly [name: string, file: string, test: string])[] = [
+  ["DPO", "tests/train/preference_test.ts", "gives the same bits"],
+  ["ORPO", "tests/train/odds_ratio_test.ts", "gives the same bits"],
+  ["KTO", "tests/train/labeled_test.ts", "gives the same bits"],
+  ["a teacher", "tests/train/distillation_test.ts", "gives the same bits"],
+];
 
 /** The items. */
 export const SHOWN: readonly AdaptItem[] = [
@@ -58,4 +70,40 @@ export const SHOWN: readonly AdaptItem[] = [
     documents,
     "documentStarts give",
   ]),
+  ...OBJECTIVES.map(([name, file, test]) =>
+    shown(`FSDP = DDP = accumulation to the bit, and resumed: ${name}`, [file, test])
+  ),
+  shown(
+    "a teacher's divergences are those of TRL's GKDTrainer and of PyTorch",
+    ["tests/train/distillation_test.ts", "has the losses of PyTorch"],
+  ),
+  shown(
+    "streamed rows are taken once, on any number of ranks, and after a resume on another",
+    [streams, "give each row once in an epoch"],
+    [streams, "goes on from a step on another number"],
+    ["tests/train/stream_test.ts", "goes on from a checkpoint on the other number"],
+  ),
+  shown(
+    "multiple choice has transformers' log-likelihoods, behind examples and under a chat template",
+    ["tests/cli/eval_test.ts", "gives choices the log-likelihoods of transformers"],
+  ),
+  shown(
+    "hostile files are refused by file and place: Parquet without the column or cut off, gzip and zstd cut off, 50 MB, no UTF-8",
+    [parquet, "names the columns that are there"],
+    [parquet, "refuses a file that was cut off"],
+    [rows, "does not keep a row of more than 50 MB"],
+    [rows, "names file and place of a file that is cut off or broken"],
+    [rows, "reads all frames of zstd, and refuses"],
+    [rows, "gives rows that cannot be read"],
+    ["tests/data/documents_test.ts", "names the byte that is not UTF-8"],
+  ),
+  shown(
+    "hostile chats are refused by file and line: no assistant, a template that throws or rewrites, none at all",
+    [inspected, "refuses"],
+    ["tests/train/chats_test.ts", "refuses a row without a target by file and line"],
+  ),
+  shown(
+    "a step in which no token has a label has no loss and no NaN",
+    ["tests/train/step_test.ts", "with no label at all has no loss and no gradient"],
+  ),
 ];
