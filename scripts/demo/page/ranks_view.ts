@@ -39,6 +39,11 @@ export function shortName(unit: string): string {
   return unit.includes("embed") ? "embedding" : unit.includes("head") ? "norm, head" : unit;
 }
 
+/** A unit's name where there is little room. */
+function labelOf(unit: string): string {
+  return unit.includes("embed") ? "embed" : unit.includes("head") ? "head" : shortName(unit);
+}
+
 /** Draws the ranks of a training. */
 export class RanksView {
   readonly #training: PageTraining;
@@ -46,6 +51,7 @@ export class RanksView {
 
   constructor(training: PageTraining) {
     this.#training = training;
+    byId("ranks-view", HTMLDivElement).classList.toggle("many", training.ranks.length > 4);
     const entries = training.ranks.map(({ rank }) => [`own${rank}`, `kept by rank ${rank}`] as const);
     legend("parts-legend", entries);
   }
@@ -77,12 +83,13 @@ export class RanksView {
     list.append(names);
     const units = new Map([...scene?.units.keys() ?? []].map((unit) => {
       const box = made("div", "unit");
+      box.title = unit;
       const rows = {
         parameters: made("span", "parts"),
         gradients: made("span", "parts"),
         optimizer: made("span", "parts"),
       };
-      box.append(made("span", "unit-name", shortName(unit)), rows.parameters, rows.gradients, rows.optimizer);
+      box.append(made("span", "unit-name", labelOf(unit)), rows.parameters, rows.gradients, rows.optimizer);
       list.append(box);
       return [unit, { box, rows }] as const;
     }));
