@@ -13,7 +13,8 @@ import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { pathExists, pathKind, readTextSync } from "../runtime/files.ts";
 import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { countOf } from "../words.ts";
-import { axesOf } from "./axes_config.ts";
+import { otherMicroBatches } from "../axes/pipeline_schedule.ts";
+import { dataRanks } from "./axes_config.ts";
 import type { RunConfig } from "./config.ts";
 import type { TrainerOptions } from "./trainer_options.ts";
 
@@ -65,7 +66,7 @@ export interface BatchDivision {
 }
 
 /** Settings that decide how a batch can be divided. */
-type Divided = Pick<RunConfig, "globalBatch" | "microBatches"> & Parameters<typeof axesOf>[0];
+type Divided = Pick<RunConfig, "globalBatch" | "microBatches"> & Parameters<typeof dataRanks>[0];
 
 /**
  * The numbers of ranks that can take a run's steps. The global batch stays, and a micro-batch is never larger than on the most ranks,
@@ -77,7 +78,7 @@ export function divisionsOf(
   config: Divided,
   { fewestRanks, mostRanks }: Pick<ElasticRun, "fewestRanks" | "mostRanks">,
 ): readonly BatchDivision[] {
-  const { globalBatch, microBatches } = config;
+  const { globalBatch, microBatches, ppSchedule, ppSize: ranks } = config;
   const readers = readersOf(config, mostRanks);
   const largest = globalBatch / readers / microBatches;
   const divisions: BatchDivision[] = [];
@@ -86,8 +87,10 @@ export function divisionsOf(
     if (worldSize === mostRanks) divisions.push({ worldSize, microBatches });
     else if (Number.isInteger(samples)) {
       let parts = Math.ceil(samples / largest);
-      while (samples % parts !== 0) parts++;
-      divisions.push({ worldSize, microBatches: parts });
+      const fits = (): boolean =>
+        samples % parts === 0 && otherMicroBatches(ppSchedule, { ranks, microBatches: parts }) === undefined;
+      while (parts < samples && !fits()) parts++;
+      if (fits()) divisions.push({ worldSize, microBatches: parts });
     }
   }
   return divisions;
@@ -169,8 +172,7 @@ function readersOf(config: Divided, worldSize: number): number {
   if (copies !== null && Number(copies[1]) * Number(copies[2]) !== worldSize) {
     throw new ConfigError([{ path: "mesh", expected: `${worldSize} ranks`, got: config.mesh }]);
   }
-  const axes = axesOf(config, worldSize);
-  return worldSize / (axes?.["tensor"] ?? 1) / (axes?.["context"] ?? 1);
+  return dataRanks(config, worldSize);
 }
 
 /** The same, or NaN. */

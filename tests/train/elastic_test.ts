@@ -7,7 +7,8 @@ type Divided = Parameters<typeof divisionsOf>[0];
 
 const usual: Divided = {
   ...{ globalBatch: 12, microBatches: 1, strategy: "fsdp", mesh: "shard" },
-  ...{ enableSequenceParallel: false, cpSize: 1, epSize: 1, ppSize: 1, checkReplicas: 0 },
+  ...{ enableSequenceParallel: false, cpSize: 1, epSize: 1, checkReplicas: 0 },
+  ...{ ppSize: 1, ppSchedule: "1f1b", ppSplit: "layers", ppLayers: [] },
 };
 
 /** Numbers of ranks with the micro-batches of each. */
@@ -28,5 +29,8 @@ test("divisionsOf() takes only numbers of ranks that axes and meshes fit", () =>
   assert.equal(divisions({ tpSize: 2 }), "2x3 4x2 6x1");
   assert.equal(divisions({ mesh: "2x3" }), "6x1");
   assert.equal(divisions({ cpSize: 3 }), "3x2 6x1");
+  // Ranks of a pipeline read the same samples.
+  assert.equal(divisions({ ppSize: 2, microBatches: 2 }), "2x6 4x3 6x2");
+  assert.equal(divisions({ ppSize: 2, microBatches: 2, ppSchedule: "interleaved" }), "2x6 4x3 6x2");
   assert.throws(() => divisions({ tpSize: 4 }), /tpSize/);
 });
