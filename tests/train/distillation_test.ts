@@ -133,6 +133,8 @@ it(
     const cases: readonly (readonly [argv: readonly string[], expected: RegExp])[] = [
       [[...without, "--distill-beta", "0.5"], /distillBeta: expected teacher with it, got 0\.5 alone/],
       [flags("refused", "--cp-size", "2"), /cpSize: expected 1 with teacher, .*, got 2/],
+      [flags("refused", "--pp-size", "2"), /ppSize: expected 1 with teacher, .*, got 2/],
+      [flags("refused", "--tp-plan", "auto"), /tpPlan: expected nothing with teacher, .*, got a plan/],
       [flags("refused", "--tp-size", "2"), /tpSize: expected 1 with teacher: /],
       [
         [...without, "--teacher", other],

@@ -217,6 +217,7 @@ test(
         /packing: expected 'none' with preference, .*\n.*loraDropout: expected 0 with preference, .*\n.*neftuneNoiseAlpha: expected nothing .*\n.*cudaGraphs: expected false/,
       ],
       [as("--cp-size", "2"), /cpSize: expected 1 with preference, .*, got 2/],
+      [as("--tp-plan", "auto"), /tpPlan: expected nothing with preference, .*, got a plan/],
       [as("--pp-size", "2"), /ppSize: expected 1 with preference, .*, got 2/],
       [as("--loss-on", "all"), /lossOn: expected nothing with preference, whose loss is on answers, got 'all'/],
       [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' with it/],
