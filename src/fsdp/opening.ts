@@ -68,12 +68,12 @@ function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonl
   );
   const dtypes = [...frozen.keys()].sort((a, b) => b.byteLength - a.byteLength || a.code - b.code);
   const lists = [
-    { list: requiresGrad, dtype: float32 },
+    { list: requiresGrad, dtype: float32, suffix: "" },
     { list: shared, dtype: float32, suffix: " (shared)" },
     ...dtypes.map((dtype) => ({ list: frozen.get(dtype) ?? [], dtype, suffix: suffixOf(dtype) })),
   ].filter(({ list }) => list.length > 0);
   return [
-    ...lists.map(({ list, dtype, suffix = "" }, i) => ({ list, options: { suffix: i === 0 ? "" : suffix, dtype } })),
+    ...lists.map(({ list, dtype, suffix }, i) => ({ list, options: { suffix: i === 0 ? "" : suffix, dtype } })),
     ...cuts.flatMap(({ parameter, ...options }) => options.plan === undefined ? [] : { list: [parameter], options }),
   ];
 }
