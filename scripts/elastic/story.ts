@@ -33,7 +33,7 @@ export class Story {
   /** Called at each line of a step. */
   onStep: () => void = () => {};
 
-  constructor({ child }: Running) {
+  constructor({ child }: Pick<Running, "child">) {
     let rest = "";
     child.stdout?.on("data", (text: string) => {
       const lines = (rest + text).split("\n");
@@ -47,9 +47,10 @@ export class Story {
     const worlds: World[] = [];
     for (const [i, { ranks, start }] of this.segments.entries()) {
       const end = this.segments[i + 1]?.start ?? last;
+      if (end <= start) continue; // it kept no step
       // A run that is resumed on as many ranks has the same bits as one that is not.
       if (worlds.at(-1)?.ranks === ranks) worlds.pop();
-      if (end > start) worlds.push({ ranks, last: end });
+      worlds.push({ ranks, last: end });
     }
     return worlds;
   }

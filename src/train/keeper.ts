@@ -32,8 +32,13 @@ type KeptState = Pick<SaveCheckpointOptions, "step" | "state" | "environment">;
 
 /** Keeps a run's state in memory. */
 export interface StateKeeper extends Disposable {
-  /** Keeps the state of a step, if it is its turn. Every rank must call it. @param isLast true if ranks leave */
-  keep(step: number, isLast: boolean, state: () => KeptState): Promise<void>;
+  /**
+   * Keeps the state of a step, if it is its turn. Every rank must call it.
+   *
+   * @param isLast true if ranks leave
+   * @returns true if it is kept, the same on every rank
+   */
+  keep(step: number, isLast: boolean, state: () => KeptState): Promise<boolean>;
   /** Waits until the last state is kept. Every rank must call it. */
   finish(): Promise<void>;
 }
@@ -53,8 +58,10 @@ class HostKeeper implements StateKeeper {
     this.#saver = new CheckpointSaver(context, how, log.withLevel("warn"), () => Promise.resolve());
   }
 
-  async keep(step: number, isLast: boolean, state: () => KeptState): Promise<void> {
-    if (isLast || step % this.#every === 0) await this.#saver.save(state());
+  async keep(step: number, isLast: boolean, state: () => KeptState): Promise<boolean> {
+    const isTurn = isLast || step % this.#every === 0;
+    if (isTurn) await this.#saver.save(state());
+    return isTurn;
   }
 
   async finish(): Promise<void> {
@@ -85,14 +92,15 @@ class HostsKeeper implements StateKeeper {
     this.#isFirst = folders.indexOf(elastic.kept) === group.rank;
   }
 
-  async keep(step: number, isLast: boolean, state: () => KeptState): Promise<void> {
-    if (!isLast && step % this.#every !== 0) return;
-    if (!await this.#isCopied(isLast ? COPY_MS : 0)) return;
+  async keep(step: number, isLast: boolean, state: () => KeptState): Promise<boolean> {
+    if (!isLast && step % this.#every !== 0) return false;
+    if (!await this.#isCopied(isLast ? COPY_MS : 0)) return false;
     const { model, optimizer, group } = this.#context;
     const what = { model: trainedPart(model), optimizer, group, directory: this.#elastic.kept, keepLast: 2 };
     await saveOnHosts({ ...state(), ...what }, this.#isFirst);
     this.#kept = step;
     if (this.#isFirst) this.#output.elastic?.({ kept: step });
+    return true;
   }
 
   finish(): Promise<void> {

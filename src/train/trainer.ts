@@ -259,7 +259,7 @@ class Training {
     }
     let signal: StopSignal | undefined;
     let stops: StopReason = "";
-    let endsEarly = false;
+    let [endsEarly, isKept] = [false, false];
     while (this.#step < last && signal === undefined && stops === "" && !endsEarly) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
       if (hasReplicas && this.#step % checkReplicas === 0) requireEqualReplicas(context, this.#step);
@@ -285,16 +285,13 @@ class Training {
       if (savesBest || news.saves || (saveEvery > 0 && this.#step % saveEvery === 0)) {
         await this.#save(context, loader, saver, evaluations);
       }
-      await keeper?.keep(
-        this.#step,
-        stops === REGROUPS,
-        () => stateOf(this.#config, this.#step, context, loader, evaluations),
-      );
+      const state = (): ReturnType<typeof stateOf> => stateOf(this.#config, this.#step, context, loader, evaluations);
+      isKept = await keeper?.keep(this.#step, stops === REGROUPS, state) === true;
     }
     await keeper?.finish();
     // More steps would later resume from the last step's checkpoint.
     const regroups = stops === REGROUPS && this.#step < steps;
-    const saves = (saveEvery > 0 || this.#step < steps) && !(regroups && keeper !== undefined);
+    const saves = (saveEvery > 0 || this.#step < steps) && !(regroups && isKept);
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver, evaluations);
     await saver.finishPending();
     const isOver = this.#step >= steps || endsEarly;
