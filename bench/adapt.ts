@@ -2,16 +2,19 @@
  * Fine-tuning on chats in one process, against TRL's `SFTTrainer` with transformers and PEFT: tokens a second of a Llama of 32 M parameters,
  * four samples of 256 tokens a step, all of the model and LoRA of rank 16 on all linear layers, in float32 and bfloat16. Both sides read the
  * same folder and rows and take the same optimizer's steps; neither checkpoints activations. `rss` and `theirRss` are the most resident
- * memory of the process in MiB, `rssRatio` ours by theirs; `grown` and `theirGrown` leave out what it had before the model was read.
+ * memory of a process in MiB, `rssRatio` ours by theirs; `grown` and `theirGrown` leave out what it had before the model was read.
+ *
+ * Two cases take the same steps on two ranks: ours shard the model (FSDP), and TRL's replicate it, as Accelerate does on CPUs.
  *
  * @module
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
+import { dirname } from "node:path";
 import process from "node:process";
 import { chatOf, makeBase } from "../scripts/adapt/inputs.ts";
 import { median } from "./figures.ts";
-import { rank, runOfItsOwn, runProgram } from "./process.ts";
+import { launch, rank, runOfItsOwn, runProgram } from "./process.ts";
 import { type BenchCase, type BenchSetting, linesOf, outcomeOf, type Side, type Subject } from "./subject.ts";
 
 /** A Llama of 32 M parameters. */
@@ -38,6 +41,8 @@ const STEP = { batch: 4, seq: 256, warmUp: 3, timed: 5 } as const;
 interface AdaptCase extends BenchCase {
   readonly lora: boolean;
   readonly precision: "float32" | "bfloat16";
+  /** @default 1 */
+  readonly ranks?: number;
 }
 
 const CASES: readonly AdaptCase[] = [
@@ -45,6 +50,8 @@ const CASES: readonly AdaptCase[] = [
   { name: "full-bf16", lora: false, precision: "bfloat16", peers: ["trl"], targets: { trl: 1.8 } },
   { name: "lora-f32", lora: true, precision: "float32", peers: ["trl"], targets: { trl: 2 } },
   { name: "lora-bf16", lora: true, precision: "bfloat16", peers: ["trl"], targets: { trl: 2 } },
+  { name: "full-f32-2-ranks", lora: false, precision: "float32", ranks: 2, peers: ["trl"] },
+  { name: "lora-f32-2-ranks", lora: true, precision: "float32", ranks: 2, peers: ["trl"] },
 ];
 
 function caseOf(name: string): AdaptCase {
@@ -90,7 +97,8 @@ function sideOf(
     // Weights that are trained are float32; a frozen model is of the type that is computed in.
     const model = `${folder}/${one.lora ? one.precision : "float32"}`;
     const [program, ...args] = commandOf(setting, one, model, `${folder}/chats.jsonl`);
-    const variables = { OMP_NUM_THREADS: String(setting.threads), HF_HOME: `${folder}/hugging_face`, ...runOfItsOwn() };
+    const threads = Math.max(1, Math.floor(setting.threads / (one.ranks ?? 1)));
+    const variables = { OMP_NUM_THREADS: String(threads), HF_HOME: `${folder}/hugging_face`, ...runOfItsOwn() };
     const { output } = await runProgram(program, args, { ...variables, HF_HUB_OFFLINE: "1", CUDA_VISIBLE_DEVICES: "" });
     const kept = resident.get(`${who} ${name}`) ?? { all: [], grown: [] };
     resident.set(`${who} ${name}`, kept);
@@ -118,18 +126,25 @@ export const ADAPT: Subject = {
   cases: CASES,
   ours: sideOf(
     "ours",
-    ({ runtime }, { name, lora, precision }, model, rows) =>
-      rank(runtime, "bench/ranks/adapt.ts", name, JSON.stringify({ ...STEP, lora, precision, model, rows })),
+    ({ runtime }, { name, lora, precision, ranks = 1 }, model, rows) => {
+      const out = mkdtempSync(`${dirname(rows)}/out-`); // one for all ranks
+      const script = ["bench/ranks/adapt.ts", name, JSON.stringify({ ...STEP, lora, precision, model, rows, out })];
+      return ranks === 1 ? rank(runtime, ...script) : launch(runtime, ranks, "--deno-args=-A", ...script);
+    },
   ),
   peers: {
     trl: sideOf(
       "theirs",
       (
         { python },
-        { name, lora, precision },
+        { name, lora, precision, ranks = 1 },
         model,
         rows,
-      ) => [python, "bench/peers/adapt.py", name, JSON.stringify({ ...STEP, lora, precision, model, rows })],
+      ) => [
+        python,
+        ...ranks === 1 ? [] : ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", String(ranks)],
+        ...["bench/peers/adapt.py", name, JSON.stringify({ ...STEP, lora, precision, model, rows })],
+      ],
     ),
   },
   more: (_setting, name, _ours, theirs) => {

@@ -20,6 +20,8 @@ export {
 export { runTrainingScript, type TrainingScript } from "../src/train/script.ts";
 export type { EvaluationConfig } from "../src/train/evaluation_config.ts";
 export type { EvalMetrics, StepMetrics } from "../src/train/metrics.ts";
+export type { DistillationFigures } from "../src/train/distillation_step.ts";
+export type { LabeledFigures } from "../src/train/labeled_figures.ts";
 export type { PreferenceFigures } from "../src/train/preference_figures.ts";
 export { runTraining } from "../src/train/trainer.ts";
 export type { CallbackWish, SavedStep, TrainerCallback } from "../src/train/trainer_callbacks.ts";

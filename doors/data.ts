@@ -26,3 +26,5 @@ export type { SampleStream, TokenSample } from "../src/data/samples/sample.ts";
 // Types that the types above refer to.
 export type { RowPart, Rows } from "../src/data/samples/rows.ts";
 export type { BatchSplit } from "../src/data/sampler.ts";
+export type { LanePlace } from "../src/data/stream/lane.ts";
+export type { StreamPlace } from "../src/data/stream/streamed_rows.ts";

@@ -1,6 +1,8 @@
 """Fine-tunes on chats by TRL's SFTTrainer, with transformers and PEFT: the peer of bench/ranks/adapt.ts.
 
     python bench/peers/adapt.py CASE '<JSON of bench/adapt.ts>'     (torch, transformers, peft and trl; on the CPU)
+
+Under torch.distributed.run each process has its part of the batch; Accelerate replicates the model on CPUs, whatever `fsdp` says.
 """
 import json
 import logging
@@ -51,7 +53,7 @@ model = AutoModelForCausalLM.from_pretrained(told["model"], dtype=torch.bfloat16
 with tempfile.TemporaryDirectory() as folder:
     args = SFTConfig(
         output_dir=folder, report_to="none", use_cpu=True, bf16=half, disable_tqdm=True, save_strategy="no", logging_strategy="no",
-        max_length=seq, assistant_only_loss=True, per_device_train_batch_size=batch, max_steps=warm_up + timed, learning_rate=1e-4,
+        max_length=seq, assistant_only_loss=True, per_device_train_batch_size=batch // int(os.environ.get("WORLD_SIZE", "1")), max_steps=warm_up + timed, learning_rate=1e-4,
         lr_scheduler_type="constant", warmup_steps=0, weight_decay=0.01, gradient_checkpointing=False)
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM") if told["lora"] else None
     SFTTrainer(model, args=args, train_dataset=rows, processing_class=AutoTokenizer.from_pretrained(told["model"]), peft_config=lora,

@@ -4,8 +4,7 @@
  *
  * @module
  */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, rmSync } from "node:fs";
 import process from "node:process";
 import { runTrainingScript } from "fullyshard/config";
 import { threadsOfCase } from "./timing.ts";
@@ -20,6 +19,8 @@ interface Told {
   readonly precision: string;
   readonly model: string;
   readonly rows: string;
+  /** An empty folder, which is removed in the end. */
+  readonly out: string;
 }
 
 const [name = "", text = "{}"] = process.argv.slice(2);
@@ -32,7 +33,7 @@ function statusOf(key: "VmHWM" | "VmRSS"): number {
   return Number(found?.[1] ?? NaN) * 1024;
 }
 
-const out = mkdtempSync(`${tmpdir()}/fullyshard-bench-rank-`);
+const { out } = told;
 const before = statusOf("VmRSS");
 const ends: number[] = [];
 const say = (key: string, value: number): void => void process.stdout.write(`${key} ${value.toFixed(2)}\n`);
@@ -65,5 +66,5 @@ try {
     },
   });
 } finally {
-  rmSync(out, { recursive: true, force: true });
+  if ((process.env["RANK"] ?? "0") === "0") rmSync(out, { recursive: true, force: true });
 }

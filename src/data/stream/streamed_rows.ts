@@ -43,7 +43,11 @@ interface StreamSlot {
   readonly given: number;
 }
 
-/** Rows of one source, or of several in fixed proportions. */
+/**
+ * Rows of one source, or of several in fixed proportions.
+ *
+ * @internal
+ */
 export class StreamedRows {
   readonly packing: Packing;
   /** Changes with the data: hexadecimal. */

@@ -25,7 +25,7 @@ const MOST_LANES = 16;
 /** Least windows of a lane, so that lanes have about as many. */
 const LEAST_WINDOWS = 4;
 /** Windows that hold as many rows of a sequential source as all lanes of others do, so that its rows are shuffled alike. */
-const SEQUENTIAL_WINDOWS = 8;
+const SEQUENTIAL_WINDOWS = 4;
 
 /** Tokens of a window, or its samples. */
 export type WindowTokens = TokenStream | SampleStream;
