@@ -57,29 +57,32 @@ export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], m
 function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonly PlannedSegment[] {
   const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
   const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
-  const trained = flat.filter((parameter) => parameter.requiresGrad);
   // The gradients of parameters that several stages of a pipeline keep are added between these: they lie alike on each, by themselves.
-  const requiresGrad = trained.filter((parameter) => !isShared(parameter));
-  const shared = trained.filter(isShared);
-  // Frozen parameters of the same dtype lie together.
-  const frozen = Map.groupBy(
-    flat.filter((parameter) => !parameter.requiresGrad),
-    ({ quantized, frozenDtype }) => quantized ?? frozenDtype,
-  );
-  const dtypes = [...frozen.keys()].sort((a, b) => b.byteLength - a.byteLength || a.code - b.code);
   const lists = [
-    { list: requiresGrad, dtype: float32, suffix: "" },
-    { list: shared, dtype: float32, suffix: " (shared)" },
-    ...dtypes.map((dtype) => ({ list: frozen.get(dtype) ?? [], dtype, suffix: suffixOf(dtype) })),
-  ].filter(({ list }) => list.length > 0);
+    ...byDtype(flat.filter((parameter) => !isShared(parameter)), ""),
+    ...byDtype(flat.filter(isShared), " (shared)"),
+  ];
   return [
     ...lists.map(({ list, dtype, suffix }, i) => ({ list, options: { suffix: i === 0 ? "" : suffix, dtype } })),
     ...cuts.flatMap(({ parameter, ...options }) => options.plan === undefined ? [] : { list: [parameter], options }),
   ];
 }
 
-function suffixOf(dtype: DType): string {
-  return dtype === float32 ? " (frozen)" : ` (frozen, ${dtype.name})`;
+/** Lists of parameters that lie together: those that require a gradient, and the frozen ones of each dtype. */
+function byDtype(
+  parameters: readonly Parameter[],
+  suffix: string,
+): readonly { readonly list: readonly Parameter[]; readonly dtype: DType; readonly suffix: string }[] {
+  const frozen = Map.groupBy(
+    parameters.filter((parameter) => !parameter.requiresGrad),
+    ({ quantized, frozenDtype }) => quantized ?? frozenDtype,
+  );
+  const dtypes = [...frozen.keys()].sort((a, b) => b.byteLength - a.byteLength || a.code - b.code);
+  const suffixOf = (dtype: DType): string => dtype === float32 ? " (frozen)" : ` (frozen, ${dtype.name})`;
+  return [
+    { list: parameters.filter(({ requiresGrad }) => requiresGrad), dtype: float32, suffix },
+    ...dtypes.map((dtype) => ({ list: frozen.get(dtype) ?? [], dtype, suffix: suffix + suffixOf(dtype) })),
+  ].filter(({ list }) => list.length > 0);
 }
 
 /** True if several stages of a pipeline keep the parameter. */

@@ -239,6 +239,11 @@ export class Parameter extends Tensor {
     return () => void this.#gradientHooks.delete(hook);
   }
 
+  /** True if a hook waits for its gradient. */
+  get isHooked(): boolean {
+    return this.#gradientHooks.size > 0;
+  }
+
   /** Calls the hooks when a backward's gradient is complete. Used by storages. */
   announceGradient(): void {
     for (const hook of this.#gradientHooks) hook(this);

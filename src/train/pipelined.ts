@@ -252,10 +252,12 @@ function callSection(
 /**
  * Forward and backward of all micro-batches through all stages. Every rank of the pipeline calls it.
  *
- * @throws {ArgumentError} for numbers of micro-batches that the schedule has no order for
+ * @throws {ArgumentError} for numbers of micro-batches that the schedule has no order for, and for hooks on gradients of parameters that
+ * several stages keep
  */
 export function backwardThroughStages(parts: PipelinedParts): void {
   const { pipeline: { schedule, stagesPerRank, group }, shapes, model } = parts;
+  requireNoSharedHooks(model);
   const sizes = { ranks: group.size, stagesPerRank, microBatches: shapes.length };
   const slots = slotsOf(schedule, sizes);
   using step = new PipelinedStep(parts, slots.flatMap((slot) => slot[group.rank] ?? []));
@@ -263,10 +265,19 @@ export function backwardThroughStages(parts: PipelinedParts): void {
   addSharedGradients(model);
 }
 
+/** Refuses hooks that would see one stage's part of a gradient: stages add theirs when all backwards have ended. */
+function requireNoSharedHooks(model: CausalLm): void {
+  for (const { fqn, owners, isHooked } of model.parameters()) {
+    if (!isHooked || owners === undefined || owners.places.length === 1) continue;
+    throw new ArgumentError(
+      `Cannot run a backward in stages: a hook on the gradient of '${fqn}' would see one stage's part of it, as several stages keep it; ` +
+        "remove the hook, or leave the weight untied",
+    );
+  }
+}
+
 /**
  * Adds the gradients of parameters that several stages keep, in the order of the stages, so that all get the same bits.
- *
- * @throws {ArgumentError} if the stages shard such a parameter otherwise than each other
  */
 function addSharedGradients(model: CausalLm): void {
   const { pipeline } = model;

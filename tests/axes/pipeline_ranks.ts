@@ -103,6 +103,11 @@ export async function mistakes(
   await whole.load();
   said.push(messageOf(() => run.backward(whole, { microBatches: [row, row] })));
   said.push(messageOf(() => parallelizePipeline(whole, axis)));
+  const tied = await openModel(run, { ...config, tie_word_embeddings: true }, { seed: 3 });
+  parallelizePipeline(tied, axis);
+  await tied.load();
+  for (const parameter of tied.parameters()) parameter.registerPostAccumulateGradHook(() => undefined);
+  said.push(messageOf(() => run.backward(tied, { microBatches: [row, row] })));
   const described = await open();
   parallelizePipeline(described, axis);
   shardModel(described, { mesh: run.mesh.get("shard"), fsdpPlan: "auto" });

@@ -89,7 +89,9 @@ test("checkpoints know no stages: weights and optimizer states go from any numbe
 always("what stages cannot be is refused by every rank in the same words, before any memory is taken", async () => {
   const config = zooModels("llama")[0]?.hfConfig ?? assert.fail();
   const all = valuesOf(await world(2, mistakes, { data: config }));
-  for (const [few, one, two, adapted, twice, other, cut, bytes, rows, full, differing, whole, valued, peak] of all) {
+  for (
+    const [few, one, two, adapted, twice, other, cut, bytes, rows, full, differing, whole, valued, hooked, peak] of all
+  ) {
     assert.match(
       few ?? "",
       /^ArgumentError: Cannot divide 2 blocks into 4 stages: each stage needs a block; give fewer/,
@@ -129,6 +131,10 @@ always("what stages cannot be is refused by every rank in the same words, before
     assert.match(
       valued ?? "",
       /^ArgumentError: Cannot divide '\S+' among stages: it has values; divide the model before/,
+    );
+    assert.match(
+      hooked ?? "",
+      /^ArgumentError: Cannot run a backward in stages: a hook on the gradient of '\S+' would see one/,
     );
     assert.match(peak ?? "", /^ArgumentError: Cannot predict the peak of .*: other axes .* among stages; use dryRun/);
   }
