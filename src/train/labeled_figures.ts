@@ -13,7 +13,8 @@ import type { PreferenceFigures } from "./preference_figures.ts";
 const SHARED = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"] as const;
 
 /** Figures of answers with labels; those of desirable ones are absent where there are none, and likewise of the others. */
-export interface LabeledFigures extends Partial<Pick<PreferenceFigures, typeof SHARED[number]>> {
+export interface LabeledFigures
+  extends Partial<Omit<PreferenceFigures, "rewards/accuracies" | "nll_loss" | "log_odds_ratio" | "log_odds_chosen">> {
   /** The distance of model and reference, in nats, estimated from answers to other prompts; 0 of a loss that estimates none. */
   readonly kl: number;
 }

@@ -22,8 +22,9 @@ export interface LanePlace {
   readonly given: number;
   /** Full passes over the lane before the present block. */
   readonly epoch: number;
-  /** The window that the block begins with, counted from 0 in the lane's epoch, and the tokens of it before the block. */
+  /** The window that the block begins with, counted from 0 in the lane's epoch. */
   readonly window: number;
+  /** Tokens of that window before the block. */
   readonly skip: number;
   /** Rows of the block that were given. */
   readonly row: number;

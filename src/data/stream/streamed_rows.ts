@@ -25,7 +25,9 @@ export interface StreamPart {
 
 /** The place of one lane of a stream. */
 export interface StreamPlace extends LanePlace {
+  /** The number of the source, from 0. */
   readonly source: number;
+  /** The number of the lane in its source, from 0. */
   readonly lane: number;
 }
 
