@@ -1,6 +1,7 @@
 /**
  * A rank that trains a Llama of 7.9 M parameters with everything that can watch it, or with nothing, and tells on rank 0 the median
- * milliseconds from step to step, and the microseconds of a line of metrics.
+ * milliseconds from step to step, the milliseconds of processors that all threads of its process take for a step, and the microseconds
+ * of a line of metrics.
  *
  * Usage: watching.ts <watched|plain> <folder>
  *
@@ -41,6 +42,7 @@ const log = new Logger({
   },
 });
 const times: number[] = [];
+const processor: number[] = [];
 let last: StepMetrics | undefined;
 await runTraining(config, {
   log,
@@ -48,6 +50,8 @@ await runTraining(config, {
   output: { line: () => {}, status: undefined },
   onStep: (line) => {
     times.push(performance.now());
+    const { user, system } = process.cpuUsage();
+    processor.push((user + system) / 1000);
     last = line;
   },
 });
@@ -60,4 +64,5 @@ if (process.env["RANK"] === "0" && last !== undefined) {
   for (let i = 0; i < LINES; i++) metrics.write(last);
   process.stdout.write(`line-us ${1000 * (performance.now() - begun) / LINES}\n`);
   process.stdout.write(`step-ms ${median(steps)}\n`);
+  process.stdout.write(`processor-ms ${((processor.at(-1) ?? NaN) - (processor[WARM_UP - 1] ?? NaN)) / TIMED}\n`);
 }

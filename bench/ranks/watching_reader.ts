@@ -4,9 +4,11 @@
  * @module
  */
 
-addEventListener("message", async ({ data }: MessageEvent<string>) => {
-  await (await fetch(data)).text();
-  const { body } = await fetch(`${data}events`);
+addEventListener("message", async (event) => {
+  if (!(event instanceof MessageEvent)) return;
+  const address = String(event.data);
+  await (await fetch(address)).text();
+  const { body } = await fetch(`${address}events`);
   // States are read as they come, and dropped.
   await body?.pipeTo(new WritableStream()).catch(() => undefined); // the run has ended
 });
