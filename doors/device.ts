@@ -37,6 +37,9 @@ export type {
   TraceCategory,
   TraceFacts,
   TraceIdentity,
+  TraceOptions,
+  TraceRecord,
+  TraceSink,
   Track,
   TRACKS,
 } from "../src/runtime/trace.ts";

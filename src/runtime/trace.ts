@@ -55,6 +55,7 @@ export type TraceRecord = Readonly<Record<string, unknown>>;
 
 /** Receives the events of a trace. */
 export interface TraceSink {
+  /** Takes one event. */
   event(event: TraceRecord): void;
   /** Makes the events so far survive if this process is killed. */
   flush(): void;
@@ -86,6 +87,7 @@ export class Trace {
   /** Track of the collective whose kernels are recorded now; undefined if kernels belong to the track of their stream. */
   within: Track | undefined;
 
+  /** Makes a trace that is not open yet. */
   constructor({ kernels = true }: TraceOptions = {}) {
     this.hasKernels = kernels;
   }

@@ -9,7 +9,7 @@ import process from "node:process";
 import { ONE_STREAM, Story } from "../../scripts/elastic/story.ts";
 import { processesOf, signal } from "../../scripts/faults/members.ts";
 import { freePort } from "../../src/launch/hosts/wire.ts";
-import { longTest } from "../support/share.ts";
+import { longTest, sharedTest } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, type Running, startRun } from "../train/runs.ts";
 
@@ -32,7 +32,14 @@ class Hosts {
   start(host: number): Running {
     this.#folder.write("memory/.keep", "");
     const env = { FULLYSHARD_TOKEN: "secret", FULLYSHARD_SHM_DIRECTORY: this.#folder.file("memory") };
-    const place = ["--nnodes", "1:3", "--node-rank", String(host), "--rdzv-endpoint", this.#endpoints.join(",")];
+    const place = [
+      "--nnodes",
+      `1:${this.#endpoints.length}`,
+      "--node-rank",
+      String(host),
+      "--rdzv-endpoint",
+      this.#endpoints.join(","),
+    ];
     const flags = [...place, "--max-restarts", "5", ...this.#flags];
     return startRun(flagsIn(this.#folder, ...BATCH), { ranks: 1, env, allowAll: true, flags, shell: ONE_STREAM });
   }
@@ -50,6 +57,22 @@ async function stepsOf(story: Story, count: number): Promise<void> {
   story.onStep = () => --count === 0 && done.resolve();
   await done.promise;
 }
+
+sharedTest("a run goes on from memory without a host that is lost", { timeout: 120_000 }, async () => {
+  using folder = temporaryDirectory();
+  const hosts = new Hosts(folder, [await freePort(), await freePort()], ["--redundancy", "1"]);
+  const [first, second] = [hosts.start(0), hosts.start(1)];
+  // The first host may begin alone, and takes the second one in at a step's border then. The third step's state is in memory.
+  await first.until(/over 2 ranks (?:[^]*step \d+\/){3}/);
+  kill(second);
+  await first.until(/over 2 ranks [^]*over 1 rank [^]*Resumed from memory at step \d+\n/);
+  await stepsOf(new Story(first), 2);
+  for (const pid of processesOf(first.child).launchers) process.kill(pid, "SIGTERM");
+  const { code, stdout } = await first.ended;
+  assert.equal(code, 143, stdout);
+  const steps = metricLines(folder).map((line): number => JSON.parse(line).step);
+  assert.deepEqual(steps, Array.from(steps, (_, i) => i + 1));
+});
 
 longTest(
   "hosts are lost and come back, and the run is the one that is resumed by hand",

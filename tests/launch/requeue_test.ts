@@ -51,7 +51,8 @@ test("requeue.sbatch saves at SIGUSR1, and puts the job into the queue again", {
       stream.setEncoding("utf8").on("data", (text: string) => {
         const before = /step 2\//.test(said);
         said += text;
-        if (!before && /step 2\//.test(said)) job.kill("SIGUSR1");
+        // After `job.kill`, Deno tells the signal that was sent as the one that ended the process.
+        if (!before && /step 2\//.test(said)) process.kill(job.pid ?? 0, "SIGUSR1");
       });
     }
     job.once("close", resolve);
