@@ -54,7 +54,7 @@ function expertLayers(module: Module): ReadonlyMap<string, Experts> {
   return new Map([...module.namedModules()].flatMap(([name, one]) => one instanceof Experts ? [[name, one]] : []));
 }
 
-/** The layers of experts in a model, by name: one for each mixture. Of a model in stages, those that this rank has. */
+/** The layers of experts in a model, by name: one for each mixture. A rank of a pipeline gets the layers of its own stages. */
 export function expertsOf(module: Module): ReadonlyMap<string, Module> {
   return new Map([...expertLayers(module)].filter(([, { gateUpProj }]) => isKeptHere(gateUpProj.owners)));
 }

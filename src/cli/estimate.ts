@@ -127,7 +127,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
   const perStage = worldSize / config.ppSize;
   const stepOf = (rank: number): Promise<StepEstimate> =>
     estimateStep(run, model, { worldSize, rank, localWorldSize, ...place });
-  // Of each stage the first rank, or the one that was asked for: ranks of one stage need the same.
+  // One rank of each stage, as ranks of a stage need the same: the rank that was asked for, or the first one.
   const ranks = Array.from({ length: config.ppSize }, (_, stage) => {
     return asked !== undefined && Math.floor(asked / perStage) === stage ? asked : stage * perStage;
   });

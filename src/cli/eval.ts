@@ -165,7 +165,7 @@ export async function evalModel(
 }
 
 /**
- * Refuses settings of multiple choice without any, and settings without those that they need.
+ * Refuses settings of multiple choice where no set has choices, and settings without others that they need.
  *
  * @throws {ConfigError}
  */

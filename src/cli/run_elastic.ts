@@ -67,7 +67,7 @@ export async function runElastic(
   try {
     const outcome = await superviseHosts({
       ...{ limits, endpoints: plan.endpoints, nodeRank: plan.hostRank, numRanks: plan.numRanks, run: runId, say },
-      token: token ?? "",
+      token: token ?? "", // with --rdzv-insecure: all hosts prove that they know the empty one
       start: startHost,
       ...{ memory, asked: asked.signal },
       regroup: (isAsked) => isAsked ? openWritable(mark, "create").close() : removeQuietly(mark),

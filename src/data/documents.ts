@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
 import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
@@ -106,8 +107,8 @@ export function documentSource({ files, skipped }: FoundFiles, options: Document
   const refuse: RefuseText = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
   const isText = (file: string): boolean => !isJsonLines(file) && !tables.has(file);
   const requireDocuments = (): void => {
-    for (const [i, file] of files.entries()) {
-      const byteLength = lengths[i] ?? 0;
+    for (const [i, byteLength] of lengths.entries()) {
+      const file = at(files, i, "file");
       if (isText(file) && byteLength > MAX_DOCUMENT_BYTES) throw tooLong(refuse, file, byteLength);
     }
   };

@@ -15,7 +15,6 @@ export function joinRows(parts: readonly MicroBatch[]): MicroBatch {
   const labels = new Int32Array(batch * seq).fill(IGNORED);
   const documentStarts = parts.some((part) => part.documentStarts) ? new Int32Array(batch * seq) : undefined;
   const lengths = parts.some((part) => part.lengths) ? new Int32Array(batch) : undefined;
-  const isPairs = parts.every((part) => part.pairs !== undefined);
   let row = 0;
   for (const part of parts) {
     for (let i = 0; i < part.batch; i++, row++) {
@@ -26,11 +25,21 @@ export function joinRows(parts: readonly MicroBatch[]): MicroBatch {
       if (lengths !== undefined) lengths[row] = part.lengths === undefined ? part.seq : at(part.lengths, i, "length");
     }
   }
-  const pairs = isPairs ? Int32Array.from(parts.flatMap((part) => [...part.pairs ?? []])) : undefined;
-  const desirable = parts.flatMap((part) => [...part.isDesirable ?? []]);
+  const pairs = valuesOfAll(parts.map((part) => part.pairs));
+  const isDesirable = valuesOfAll(parts.map((part) => part.isDesirable));
   return {
     ...{ inputIds, labels, batch, seq, lengths, documentStarts },
-    ...pairs === undefined ? {} : { pairs },
-    ...desirable.length === 0 ? {} : { isDesirable: Uint8Array.from(desirable) },
+    ...pairs === undefined ? {} : { pairs: Int32Array.from(pairs) },
+    ...isDesirable === undefined ? {} : { isDesirable: Uint8Array.from(isDesirable) },
   };
+}
+
+/** The values of all parts, one behind the other; undefined unless every part has some. */
+function valuesOfAll(parts: readonly (Int32Array | Uint8Array | undefined)[]): readonly number[] | undefined {
+  const values: number[] = [];
+  for (const part of parts) {
+    if (part === undefined) return undefined;
+    values.push(...part);
+  }
+  return values;
 }

@@ -169,7 +169,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   }
 }
 
-/** The parameters of a module but those that other stages of a pipeline keep. */
+/** The parameters of a module that this rank keeps: all, without the parameters of a pipeline's other stages. */
 function keptParameters(module: Module): readonly Parameter[] {
   return [...module.parameters()].filter(({ storage }) => storage.kind !== "absent");
 }

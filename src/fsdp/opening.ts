@@ -68,7 +68,7 @@ function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonl
   ];
 }
 
-/** Lists of parameters that lie together: those that require a gradient, and the frozen ones of each dtype. */
+/** Lists of parameters that lie together: one list of all that require a gradient, and one of the frozen parameters of each dtype. */
 function byDtype(
   parameters: readonly Parameter[],
   suffix: string,

@@ -4,7 +4,8 @@
  *
  * Note [State that outlives ranks]
  * 1. Ranks are processes that are started anew; none is mended. A rank whose collective has failed may hold memory of any state, and
- *   a new one has the very path of a run that is resumed by hand, so it has the same bits. It takes 0.3 to 0.5 s.
+ *   a new one has the very path of a run that is resumed by hand, so it has the same bits. A start takes about 0.7 s of processor
+ *   time of each rank.
  * 2. With `--redundancy 1` ranks write their state each few steps as a checkpoint into a folder of shared memory, which the launcher
  *   made. It belongs to no process, so all ranks of the host may die; and a checkpoint is complete or not there, whatever dies while it
  *   is written. While one is written there are two.

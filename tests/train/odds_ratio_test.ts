@@ -1,25 +1,14 @@
 /** Runs by odds ratio preference optimization: TRL's numbers, the same bits however they are divided, and what is refused. @module */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { after, describe, it } from "node:test";
-import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { Logger, resolveConfig, runTraining, TRAIN_SECTIONS } from "../../doors/config.ts";
-import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
-import { temporaryDirectory } from "../support/temporary.ts";
-import { keepRanks } from "./kept_ranks.ts";
-import { type Ended, essence, metricLines } from "./runs.ts";
-
-const kept = keepRanks();
-after(() => kept[Symbol.dispose]());
-const { run } = kept;
+import { sharedTest as test, usualFirst } from "../support/share.ts";
+import { figures, fixture, fixtureJson, lines, PreferenceRuns } from "./preference_runs.ts";
 
 const TIMEOUT = { timeout: 120_000 };
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
-const figures = z.record(z.string(), z.number());
 const rows = z.array(z.record(z.string(), z.unknown()));
 const { rows: ROWS, held: HELD, maxLength } = z.object({ rows, held: rows, maxLength: z.number() })
-  .parse(JSON.parse(readFileSync(fixture("preference/expected.json"), "utf8")));
+  .parse(fixtureJson("preference/expected.json"));
 const { runs: RUNS } = z.object({
   runs: z.record(
     z.string(),
@@ -35,40 +24,13 @@ const { runs: RUNS } = z.object({
       held: figures,
     }),
   ),
-}).parse(JSON.parse(readFileSync(fixture("preference/orpo.json"), "utf8")));
-const lines = (rows: readonly unknown[]): string => rows.map((row) => `${JSON.stringify(row)}\n`).join("");
+}).parse(fixtureJson("preference/orpo.json"));
 
-const folder = temporaryDirectory();
-after(() => folder[Symbol.dispose]());
+const runs = new PreferenceRuns("orpo", maxLength);
+after(() => runs[Symbol.dispose]());
+const { folder } = runs;
 const data = folder.write("rows.jsonl", lines(ROWS));
 const held = folder.write("held.jsonl", lines(HELD));
-
-/** Flags of a run on a file. */
-function flagsOn(file: string, out: string, ...more: readonly string[]): readonly string[] {
-  return [
-    ...["--preference", "orpo", "--model", fixture("preference/model"), "--data", file],
-    ...["--tokenizer", fixture("chat/bytes"), "--chat-template", fixture("chat/templates/chatml.jinja")],
-    ...["--sequence-length", String(maxLength), "--global-batch", "8", "--schedule", "constant", "--warmup-steps", "0"],
-    ...["--weight-decay", "0", "--sample-tokens", "0", "--learning-rate", "0.01", "--cpu-math", "wasm"],
-    ...["--cache", folder.file("cache"), "--out", folder.file(out), ...more],
-  ];
-}
-
-/** Runs a training in this process, as one rank. */
-async function trains(argv: readonly string[]): Promise<void> {
-  const config = await resolveConfig(TRAIN_SECTIONS, { argv });
-  const log = new Logger({ sink: () => {} });
-  await runTraining(config, { log, output: { line: () => undefined, status: undefined } });
-}
-
-function succeeds(ended: Ended): void {
-  assert.equal(ended.code, 0, ended.stdout + ended.stderr);
-}
-
-function near(found: number | undefined, expected: number, what: string): void {
-  const difference = Math.abs((found ?? NaN) - expected);
-  assert.ok(difference <= 1e-4 * Math.max(1, Math.abs(expected)), `${what}: ${found}, not ${expected}`);
-}
 
 describe("runTraining() by odds ratios has the losses and figures of TRL's ORPOTrainer", () => {
   const cases = Object.entries(RUNS);
@@ -78,18 +40,8 @@ describe("runTraining() by odds ratios has the losses and figures of TRL's ORPOT
       const own = ["--eval-data", held, "--steps", String(steps), "--learning-rate", String(rate)];
       if (adapter) own.push("--adapter", fixture("preference/adapter"));
       if (beta !== undefined) own.push("--beta", String(beta));
-      await trains(flagsOn(data, `trl-${name}`, ...own));
-      const found = metricLines(folder, `trl-${name}`).map((line) => figures.parse(JSON.parse(line)));
-      assert.equal(found.length, expected.losses.length);
-      for (const [i, line] of found.entries()) {
-        near(line["loss"], expected.losses[i] ?? NaN, `loss of step ${i + 1}`);
-        for (const [figure, value] of Object.entries(expected.figures[i] ?? assert.fail())) {
-          near(line[figure], value, `${figure} of step ${i + 1}`);
-        }
-      }
-      for (const [figure, value] of Object.entries(expected.held)) {
-        near(found.at(-1)?.[`eval_${figure}`], value, `eval_${figure}`);
-      }
+      await runs.trains(runs.flagsOn(data, `trl-${name}`, ...own));
+      runs.requireMeasured(`trl-${name}`, expected);
     });
   }
 });
@@ -102,44 +54,22 @@ const UNEQUAL = lines(Array.from({ length: 12 }, (_, i) => ({
 })));
 
 test("a run by odds ratios gives the same bits sharded, replicated, on one rank, and resumed", TIMEOUT, async () => {
-  const pairs = folder.write("pairs.jsonl", UNEQUAL);
-  const flags = (out: string, ...more: readonly string[]): readonly string[] =>
-    flagsOn(pairs, out, "--steps", "4", "--eval-data", pairs, "--eval-every", "2", ...more);
-  succeeds(await run(flags("fsdp")));
-  const whole = metricLines(folder, "fsdp").map(essence);
-  const held = (out: string): unknown => metricLines(folder, out).map((line) => line.replace(/^.*?(?="eval_|$)/, ""));
-  assert.equal(whole.length, 4);
-  assert.match(metricLines(folder, "fsdp")[1] ?? "", /"eval_loss":.*"eval_nll_loss":.*"eval_log_odds_chosen":/);
-  await trains(flags("alone", "--micro-batches", "2"));
-  assert.deepEqual(metricLines(folder, "alone").map(essence), whole);
-  assert.deepEqual(held("alone"), held("fsdp"));
-  for (const strategy of onlyInAll(["ddp"])) {
-    succeeds(await run(flags("ddp", "--strategy", strategy)));
-    assert.deepEqual(metricLines(folder, "ddp").map(essence), whole);
-  }
-  // Step 3 is in the middle of an epoch.
-  await trains(flags("half", "--stop-after", "3", "--micro-batches", "2"));
-  await trains(flags("half", "--resume", "auto", "--micro-batches", "2"));
-  assert.deepEqual(metricLines(folder, "half").map(essence), whole);
-  for (const ranks of onlyInAll([4])) {
-    succeeds(await run(flags("four"), { ranks }));
-    await trains(flags("four-alone", "--micro-batches", "4"));
-    assert.deepEqual(metricLines(folder, "four").map(essence), metricLines(folder, "four-alone").map(essence));
-  }
+  const metrics = await runs.requireSameBits(folder.write("pairs.jsonl", UNEQUAL));
+  assert.match(metrics[1] ?? "", /"eval_loss":.*"eval_nll_loss":.*"eval_log_odds_chosen":/);
 });
 
 it("a run by odds ratios refuses by name what the other losses have, and rows without an answer", async () => {
   const empty = folder.write("empty.jsonl", `${lines(ROWS.slice(0, 1))}{"prompt": "a", "chosen": "b"}\n`);
-  const as = (...more: readonly string[]): readonly string[] => flagsOn(data, "refused", ...more);
+  const as = (...more: readonly string[]): readonly string[] => runs.flagsOn(data, "refused", ...more);
   const cases: readonly (readonly [argv: readonly string[], expected: RegExp])[] = [
     [as("--loss-type", "ipo"), /lossType: expected nothing with preference 'orpo', .*, got ipo/],
     [as("--label-smoothing", "0.1"), /labelSmoothing: expected nothing with preference 'orpo'/],
     [as("--precompute-ref-log-probs"), /precomputeRefLogProbs: expected nothing with preference 'orpo', .*, got true/],
     [as("--packing", "bfd"), /packing: expected 'none' with preference/],
-    [flagsOn(empty, "refused"), /empty\.jsonl:2: data: expected the columns "chosen" and "rejected"/],
+    [runs.flagsOn(empty, "refused"), /empty\.jsonl:2: data: expected the columns "chosen" and "rejected"/],
   ];
   for (const [argv, expected] of cases) {
-    await assert.rejects(trains(argv), (error: Error) => {
+    await assert.rejects(runs.trains(argv), (error: Error) => {
       assert.match(error.message, expected);
       return true;
     });

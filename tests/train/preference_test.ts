@@ -1,22 +1,12 @@
 /** Runs that learn preferences: TRL's numbers, the same bits however they are divided, and what is refused. @module */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { after, describe, it } from "node:test";
-import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { Logger, resolveConfig, runTraining, TRAIN_SECTIONS } from "../../doors/config.ts";
 import { longTest, onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
-import { temporaryDirectory } from "../support/temporary.ts";
-import { keepRanks } from "./kept_ranks.ts";
-import { type Ended, essence, metricLines } from "./runs.ts";
-
-const kept = keepRanks();
-after(() => kept[Symbol.dispose]());
-const { run } = kept;
+import { figures, fixture, fixtureJson, lines, PreferenceRuns, succeeds } from "./preference_runs.ts";
+import { essence, metricLines } from "./runs.ts";
 
 const TIMEOUT = { timeout: 120_000 };
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
-const figures = z.record(z.string(), z.number());
 const { rows: ROWS, held: HELD, maxLength, runs: RUNS } = z.object({
   rows: z.array(z.record(z.string(), z.unknown())),
   held: z.array(z.record(z.string(), z.unknown())),
@@ -37,52 +27,22 @@ const { rows: ROWS, held: HELD, maxLength, runs: RUNS } = z.object({
       held: figures,
     }),
   ),
-}).parse(JSON.parse(readFileSync(fixture("preference/expected.json"), "utf8")));
-const lines = (rows: readonly unknown[]): string => rows.map((row) => `${JSON.stringify(row)}\n`).join("");
+}).parse(fixtureJson("preference/expected.json"));
 
-const folder = temporaryDirectory();
-after(() => folder[Symbol.dispose]());
+const runs = new PreferenceRuns("dpo", maxLength);
+after(() => runs[Symbol.dispose]());
+const { folder, run } = runs;
 const data = folder.write("rows.jsonl", lines(ROWS));
 const held = folder.write("held.jsonl", lines(HELD));
 
 /** Flags of a run on the fixture's rows. */
 function flagsIn(out: string, ...more: readonly string[]): readonly string[] {
-  return flagsOn(data, out, ...more);
-}
-
-/** Flags of a run on a file. */
-function flagsOn(file: string, out: string, ...more: readonly string[]): readonly string[] {
-  return [
-    ...["--preference", "dpo", "--model", fixture("preference/model"), "--data", file],
-    ...["--tokenizer", fixture("chat/bytes"), "--chat-template", fixture("chat/templates/chatml.jinja")],
-    ...["--sequence-length", String(maxLength), "--global-batch", "8", "--schedule", "constant", "--warmup-steps", "0"],
-    ...["--weight-decay", "0", "--sample-tokens", "0", "--learning-rate", "0.01", "--cpu-math", "wasm"],
-    ...["--cache", folder.file("cache"), "--out", folder.file(out), ...more],
-  ];
+  return runs.flagsOn(data, out, ...more);
 }
 
 /** A line of metrics as an object. */
 function parsed(line: string): Readonly<Record<string, number>> {
   return figures.parse(JSON.parse(line));
-}
-
-function near(found: number | undefined, expected: number | undefined, what: string): void {
-  const difference = Math.abs((found ?? NaN) - (expected ?? NaN));
-  assert.ok(difference <= 1e-4 * Math.max(1, Math.abs(expected ?? NaN)), `${what}: ${found}, not ${expected}`);
-}
-
-/** Runs a training in this process, as one rank; returns the lines of its log. */
-async function trains(argv: readonly string[]): Promise<string> {
-  const config = await resolveConfig(TRAIN_SECTIONS, { argv });
-  const messages: string[] = [];
-  const log = new Logger({ sink: ({ message }) => void messages.push(message) });
-  await runTraining(config, { log, output: { line: () => undefined, status: undefined } });
-  return messages.join("\n");
-}
-
-function succeeds(ended: Ended): Ended {
-  assert.equal(ended.code, 0, ended.stdout + ended.stderr);
-  return ended;
 }
 
 describe("runTraining() on preferences has the losses, rewards and log-probabilities of TRL's DPOTrainer", () => {
@@ -106,18 +66,8 @@ describe("runTraining() on preferences has the losses, rewards and log-probabili
         value === undefined ? [] : [`--${flag}`, String(value)]
       );
       if (adapter) own.push("--adapter", fixture("preference/adapter"));
-      await trains([...argv, ...own]);
-      const found = metricLines(folder, `trl-${name}`).map(parsed);
-      assert.equal(found.length, expected.losses.length);
-      for (const [i, line] of found.entries()) {
-        near(line["loss"], expected.losses[i], `loss of step ${i + 1}`);
-        for (const [figure, value] of Object.entries(expected.figures[i] ?? assert.fail())) {
-          near(line[figure], value, `${figure} of step ${i + 1}`);
-        }
-      }
-      for (const [figure, value] of Object.entries(expected.held)) {
-        near(found.at(-1)?.[`eval_${figure}`], value, `eval_${figure}`);
-      }
+      await runs.trains([...argv, ...own]);
+      runs.requireMeasured(`trl-${name}`, expected);
     });
   }
 });
@@ -135,7 +85,7 @@ longTest(
   async () => {
     const pairs = folder.write("pairs.jsonl", UNEQUAL);
     const flags = (out: string, ...more: readonly string[]): readonly string[] =>
-      flagsOn(
+      runs.flagsOn(
         pairs,
         out,
         "--eval-data",
@@ -162,20 +112,20 @@ longTest(
     );
     succeeds(await run(flags("ddp", "--strategy", "ddp")));
     assert.deepEqual(metricLines(folder, "ddp").map(essence), whole);
-    await trains(flags("alone", "--micro-batches", "2"));
+    await runs.trains(flags("alone", "--micro-batches", "2"));
     assert.deepEqual(metricLines(folder, "alone").map(essence), whole);
     assert.deepEqual(held("alone"), held("fsdp"));
     // Step 3 is in the middle of an epoch; the reference is measured again, from the weights that the run began with.
     succeeds(await run(flags("half", "--stop-after", "3")));
-    const resumed = await trains(flags("half", "--resume", "auto", "--micro-batches", "2"));
+    const resumed = await runs.trains(flags("half", "--resume", "auto", "--micro-batches", "2"));
     assert.match(resumed, /Resumed '.*half\/checkpoint-3' at step 3/);
     assert.doesNotMatch(resumed, /otherwise than it began/);
     assert.deepEqual(metricLines(folder, "half").map(essence), whole);
-    const other = await trains(flags("half", "--resume", "auto", "--steps", "6", "--beta", "0.3"));
+    const other = await runs.trains(flags("half", "--resume", "auto", "--steps", "6", "--beta", "0.3"));
     assert.match(other, /Training goes on otherwise than it began: beta was 0\.1, is 0\.3/);
     for (const ranks of onlyInAll([4])) {
       succeeds(await run(flags("four"), { ranks }));
-      await trains(flags("four-alone", "--micro-batches", "4"));
+      await runs.trains(flags("four-alone", "--micro-batches", "4"));
       assert.deepEqual(metricLines(folder, "four").map(essence), metricLines(folder, "four-alone").map(essence));
     }
   },
@@ -192,9 +142,9 @@ longTest(
     assert.equal(first["loss"], Math.LN2);
     assert.equal(first["rewards/margins"], 0);
     assert.ok((parsed(metricLines(folder, "lora")[3] ?? "")["rewards/margins"] ?? NaN) > 0.1);
-    await trains(flagsIn("before", ...lora, "--precompute-ref-log-probs", "--micro-batches", "2"));
+    await runs.trains(flagsIn("before", ...lora, "--precompute-ref-log-probs", "--micro-batches", "2"));
     assert.deepEqual(metricLines(folder, "before").map(essence), whole);
-    await trains(flagsIn("lora-alone", ...lora, "--activation-checkpointing", "full", "--micro-batches", "2"));
+    await runs.trains(flagsIn("lora-alone", ...lora, "--activation-checkpointing", "full", "--micro-batches", "2"));
     assert.deepEqual(metricLines(folder, "lora-alone").map(essence), whole);
     for (const strategy of onlyInAll(["ddp"])) {
       succeeds(await run(flagsIn("replicated", ...lora, "--strategy", strategy)));
@@ -223,15 +173,18 @@ test(
       [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' with it/],
       [as("--no-precompute-ref-log-probs"), /precomputeRefLogProbs: expected true, but for a new adapter/],
       [
-        flagsOn(bad, "refused"),
+        runs.flagsOn(bad, "refused"),
         /bad\.jsonl:3: data: expected the columns "chosen" and "rejected", .*, got "prompt", "chosen"/,
       ],
-      [flagsOn(text, "refused"), /text\.txt: data: expected rows with "chosen" and "rejected", .*, got a file of text/],
+      [
+        runs.flagsOn(text, "refused"),
+        /text\.txt: data: expected rows with "chosen" and "rejected", .*, got a file of text/,
+      ],
       [[...withoutPreference, "--beta", "0.2"], /beta: expected preference with it, got 0\.2 alone/],
       [withoutPreference, /rows\.jsonl:1: data: expected the columns .*, got a preference, .*'--preference dpo'/],
     ];
     for (const [argv, expected] of cases) {
-      await assert.rejects(trains(argv), (error: Error) => {
+      await assert.rejects(runs.trains(argv), (error: Error) => {
         assert.match(error.message, expected);
         return true;
       });

@@ -7,7 +7,8 @@ import { copyDirectory, removePath, removeQuietly } from "../../runtime/files.ts
 import { checkpointPath, commitCheckpoint, listCheckpoints, type NamedCheckpoint, partialPath } from "./directory.ts";
 
 /**
- * Copies the newest checkpoint of one directory into another, unless that has one as new. Nobody else may write in either.
+ * Copies the newest checkpoint of a directory into a second directory, unless the second one has a checkpoint as new. Nothing else
+ * may write in either directory.
  *
  * @returns the copy; undefined if there was nothing to copy
  * @throws {FileError} if it cannot be written; then nothing of it is left

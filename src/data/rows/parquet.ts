@@ -69,8 +69,8 @@ export async function parquetParts(
     if (!hasIndex && byteLength > mostBytes) return undefined;
     const parts = Math.min(numRows, Math.max(1, Math.round(byteLength / partBytes)));
     for (let i = 0; i < parts; i++) {
-      const [start, end] = [i, i + 1].map((part) => Math.floor(numRows / parts * part));
-      ranges.push({ start: before + (start ?? 0), end: before + (end ?? 0), bytes: byteLength / parts });
+      const rowOf = (part: number): number => before + Math.floor(numRows / parts * part);
+      ranges.push({ start: rowOf(i), end: rowOf(i + 1), bytes: byteLength / parts });
     }
     before += numRows;
   }

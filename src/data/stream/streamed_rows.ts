@@ -118,7 +118,10 @@ export class StreamedRows {
    * @returns false if they are not places of these sources
    */
   restore(places: readonly StreamPlace[]): boolean {
-    const isKnown = ({ source, lane }: StreamPlace): boolean => lane < (this.#parts[source]?.windows.lanes ?? 0);
+    const isKnown = ({ source, lane }: StreamPlace): boolean => {
+      const part = this.#parts[source];
+      return part !== undefined && lane < part.windows.lanes;
+    };
     const count = this.#parts.reduce((sum, { windows }) => sum + windows.lanes, 0);
     if (places.length !== count || !places.every(isKnown)) return false;
     this.#lanes = this.#lanesAt(places);
