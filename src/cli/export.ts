@@ -31,7 +31,7 @@ import { path } from "../train/config_values.ts";
 const SECTIONS = [section(
   "export",
   z.strictObject({
-    places: placesKey.describe("The checkpoint or Hugging Face folder, with or without --places"),
+    places: placesKey.describe("The checkpoint or Hugging Face folder, as an argument or by --places"),
     out: path.optional().describe("The file to write; with --format hf, the folder"),
     format: z.enum(["gguf", "hf"]).default("gguf").describe("A GGUF file, or a Hugging Face folder"),
     dtype: z.enum(["f32", "f16", "bf16", "q8_0"]).default("f32").describe(

@@ -25,7 +25,7 @@ import { path } from "../train/config_values.ts";
 const SECTIONS = [section(
   "trace",
   z.strictObject({
-    places: placesKey.describe("The folder that ranks traced into, or a flight record, with or without --places"),
+    places: placesKey.describe("The folder that ranks traced into, or a flight record, as an argument or by --places"),
     out: path.optional().describe("File to write (default: trace.json in the folder)"),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),

@@ -63,7 +63,7 @@ export const adapterSection: Section<AdapterConfig> = section(
       }),
     useRslora: z.boolean().default(false).describe("LoRA: multiply the adapter's output by alpha / √r instead"),
     frozenDtype: z.enum(["file", "float32", "bfloat16", "float16"]).default("file").describe(
-      "Dtype of frozen weights where they are sharded: the dtype of their file, or one for all",
+      "Storage dtype of frozen sharded weights: file: as in their file; or one dtype",
     ).meta({ otherNames: ["base-dtype"] }),
     loadIn4bit: z.boolean().default(false).describe(
       "With an adapter: keep frozen linear layers in 4 bits an element (QLoRA)",

@@ -43,13 +43,15 @@ export const axesSection: Section<AxesConfig> = section(
   "axes",
   z.strictObject({
     tpSize: size.optional().describe(
-      "Ranks that read the same rows and compute with parts of the weights: tensor parallelism (default: 1)",
+      "Tensor parallelism: ranks that read the same rows, each with a part of the weights (default: 1)",
     ).meta({ otherNames: ["tensor-parallel-size", "tensor-parallel-degree", "tp"] }),
     tpPlan: z.union([z.literal("auto"), z.record(z.string(), style)]).optional().describe(
-      "Layers that are cut: auto: by the family's plan; or styles by name as JSON, which replace the plan's (default: auto)",
+      "Tensor-parallel style of each layer: auto: the family's plan; or JSON of names to styles, which override it " +
+        "(default: auto)",
     ),
     enableSequenceParallel: z.boolean().default(false).describe(
-      "With tpSize: between cut layers, each rank has a part of the positions of every row: norms and residuals take less memory",
+      "With tpSize: between cut layers, each rank has a part of the positions of every row: norms and residuals " +
+        "take less memory",
     ).meta({ otherNames: ["sequence-parallel"] }),
     fsdpSize: size.optional().describe("Ranks that share a copy of the model (default: what the other sizes leave)")
       .meta({
@@ -59,22 +61,23 @@ export const axesSection: Section<AxesConfig> = section(
       otherNames: ["data-parallel-replicate-degree"],
     }),
     cpSize: size.default(1).describe(
-      "Ranks that share the positions of each row, whose keys and values attention gathers: context parallelism",
+      "Context parallelism: ranks that share the positions of each row; attention gathers their keys and values",
     ).meta({ otherNames: ["context-parallel-size", "context-parallel-degree", "cp"] }),
     epSize: size.default(1).describe(
-      "Of the ranks that share a copy, those that divide its experts; tokens go to the ranks of their experts: expert parallelism",
+      "Expert parallelism: number of ranks, among those that share a copy, over which experts are divided; tokens " +
+        "travel to them and back",
     ).meta({ otherNames: ["expert-parallel-size", "expert-parallel-degree", "ep"] }),
     ppSize: size.default(1).describe(
-      "Ranks that have consecutive blocks of the model, through which micro-batches go: pipeline parallelism",
+      "Pipeline parallelism: ranks that hold consecutive blocks of the model, through which micro-batches pass",
     ).meta({ otherNames: ["pipeline-parallel-size", "pipeline-parallel-degree", "pp"] }),
     ppSchedule: z.enum(PIPELINE_SCHEDULES).default("1f1b").describe(
-      "With ppSize: order of forwards and backwards; interleaved: each rank has several stages, which are waited for less",
+      "With ppSize: 1f1b: one stage per rank; interleaved: several, with a smaller bubble and more messages",
     ).meta({ otherNames: ["pipeline-parallel-schedule"] }),
     ppStagesPerRank: size.optional().describe(
       "Stages of each rank by ppSchedule interleaved (default: 2; 1 by 1f1b)",
     ),
     ppSplit: z.enum([...PIPELINE_SPLITS, "flops"]).default("layers").describe(
-      "Division into stages: as many layers each, or about as many parameters or flops, embedding and head counted",
+      "Divide blocks into stages evenly by: layers; parameters; flops (the last two count embedding and head)",
     ),
     ppLayers: z.array(size).default([]).describe(
       "Blocks of each stage, in place of ppSplit: e.g. 7,9 (default: as ppSplit says)",

@@ -31,17 +31,19 @@ export const distillationSection: Section<DistillationConfig> = section(
   "distillation",
   z.strictObject({
     teacher: path.optional().describe(
-      "Learn the probabilities of tokens by this model: a Hugging Face folder, or a name in its cache, with the same tokenizer",
+      "Learn the token probabilities of this model: a Hugging Face folder, or a name in its cache, with the same " +
+        "tokenizer",
     ).meta({ otherNames: ["teacher-model", "teacher-model-name-or-path", "kd-teacher"] }),
     distillTopK: size.optional().describe(
-      `With teacher: its likeliest tokens that are compared, the rest as one; as many as it has: all (default: ${USUAL.topK})`,
+      "With teacher: its likeliest tokens, compared one by one, the rest as one; the vocabulary size compares all " +
+        `(default: ${USUAL.topK})`,
     ).meta({ otherNames: ["loss-top-k", "kd-top-k"] }),
     distillBeta: z.number().min(0).max(1).optional().describe(
-      "With teacher: 0: the teacher's Kullback-Leibler divergence from the model; 1: the model's from the teacher; between: the " +
-        `generalized Jensen-Shannon divergence (default: ${USUAL.beta})`,
+      "With teacher: 0: KL(teacher ‖ model); 1: KL(model ‖ teacher); between: generalized Jensen-Shannon (default: " +
+        `${USUAL.beta})`,
     ).meta({ otherNames: ["gkd-beta", "jsd-beta"] }),
     distillTemperature: z.number().positive().optional().describe(
-      `With teacher: divisor of both models' scores (default: ${USUAL.temperature})`,
+      `With teacher: divisor of both models' logits (default: ${USUAL.temperature})`,
     ).meta({ otherNames: ["kd-temperature"] }),
     distillAlpha: z.number().min(0).lt(1).optional().describe(
       `With teacher: weight of the data's own loss, beside 1 - alpha for the teacher's (default: ${USUAL.alpha})`,

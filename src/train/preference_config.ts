@@ -42,12 +42,11 @@ export const preferenceSection: Section<PreferenceConfig> = section(
   "preference",
   z.strictObject({
     preference: z.enum(PREFERENCES).optional().describe(
-      "Learn which of two answers is better, of rows with prompt, chosen and rejected: dpo: direct preference optimization; " +
-        "orpo: odds ratio preference optimization, without a reference; or which answers are desirable, of rows with prompt, " +
-        "completion and label: kto: Kahneman-Tversky optimization (default: learn text)",
+      "Learn from preferences: dpo, orpo (no reference model): rows of prompt, chosen, rejected; kto: rows of " +
+        "prompt, completion, label (default: learn text)",
     ).meta({ otherNames: ["rl", "stage", "dpo", "orpo", "kto", "rlhf", "preference-optimization"] }),
     beta: z.number().positive().optional().describe(
-      "With preference dpo and kto: how strongly the model is held to what it was before; with orpo: the weight of the ratio of odds " +
+      "dpo and kto: strength of the KL penalty towards the reference; orpo: weight of the odds-ratio loss " +
         `(default: ${USUAL_BETA})`,
     ).meta({ otherNames: ["dpo-beta", "pref-beta", "rl-beta", "orpo-alpha", "orpo-beta"] }),
     lossType: z.enum([...PAIR_LOSSES, ...LABELED_LOSSES]).optional().describe(
@@ -65,8 +64,8 @@ export const preferenceSection: Section<PreferenceConfig> = section(
       "With preference kto: weight of the losses of the other answers (default: 1)",
     ).meta({ otherNames: ["kto-rejected-weight"] }),
     precomputeRefLogProbs: z.boolean().optional().describe(
-      "With preference dpo and kto: compute the reference's log-probabilities once, before the first step (default: unless a new adapter " +
-        "is trained, whose model without it is the reference)",
+      "dpo and kto: compute reference log-probabilities once, before step 1 (default: true, except for a new " +
+        "adapter, whose base model is the reference)",
     ).meta({ otherNames: ["precompute-ref-logps"] }),
   }),
 );

@@ -151,7 +151,7 @@ test("the state in memory is saved when no restart is left", TIMEOUT, async () =
     /rank 0 \(pid \d+\) failed: Error: out of coffee\n[^]*going on with 1 rank \(restart 1 of 1\)\n/,
   );
   assert.match(stderr, /not started again: 1 restart of 1 are used up\n/);
-  assert.match(stderr, /what was in memory is saved as '.*out\/checkpoint-4'\n/);
+  assert.match(stderr, /saved the in-memory state as '.*out\/checkpoint-4'\n/);
   const resumed = await run(flagsIn(folder, "--steps", "5", "--resume", "auto"), { ranks: 1 });
   assert.match(resumed.stderr, /Resumed '.*checkpoint-4' at step 4/);
 });
