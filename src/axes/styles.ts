@@ -52,7 +52,7 @@ export const STYLE_NAMES: readonly StyleName[] = [...STYLES, "colwise_rep", "row
 /** A name of a style in a plan. */
 export type StyleName = Style | "colwise_rep" | "rowwise_rep";
 
-/** Styles of transformers that are not there yet. */
+/** Styles of transformers that are not implemented yet. */
 const LATER = [
   "grouped_gemm",
   "ep_dispatch_experts",
@@ -72,14 +72,14 @@ const LATER = [
  *
  * @param where what is to be cut, for messages
  * @throws {ArgumentError} if there is no such style, with the nearest name
- * @throws {UnsupportedError} if transformers has it, and it is not there yet
+ * @throws {UnsupportedError} if transformers has it, and it is not implemented yet
  */
 export function styleOf(name: string, where: string): Style {
   const style = STYLES.find((style) => style === name) ?? new Map<string, Style>(Object.entries(ALIASES)).get(name);
   if (style !== undefined) return style;
   const known = `styles are ${STYLES.join(", ")}`;
   if (LATER.includes(name)) {
-    throw new UnsupportedError(`Cannot cut '${where}' ${name}: that is not there yet; ${known}`);
+    throw new UnsupportedError(`Cannot cut '${where}' ${name}: that is not implemented yet; ${known}`);
   }
   throw new ArgumentError(`Cannot cut '${where}' ${name}: ${known}${didYouMean(name, STYLES)}`);
 }

@@ -160,7 +160,7 @@ function isOnCard({ device, cudaGraphs, attention }: EstimateConfig & ParallelCo
   const ofCards = { cudaGraphs, attention: attention !== OWN_ATTENTION };
   const asked = Object.entries(ofCards).filter(([, isAsked]) => isAsked).map(([path]) => path);
   if (device !== undefined && device !== "cuda" && asked.length > 0) {
-    throw new ConfigError(asked.map((path) => ({ path, expected: "device cuda with it", got: `'${device}'` })));
+    throw new ConfigError(asked.map((path) => ({ path, expected: "device cuda", got: `'${device}'` })));
   }
   return device === undefined ? asked.length > 0 : device === "cuda";
 }

@@ -10,6 +10,7 @@ import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
 import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates, noTemplate } from "../data/chat/load_template.ts";
@@ -139,7 +140,7 @@ export async function evalModel(
   const { places: [folder], adapter, averages, data, json, logSamples } = config;
   if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to evaluate on", got: "nothing" }]);
   if (logSamples && !json) {
-    throw new ConfigError([{ path: "logSamples", expected: "--json with it", got: "it alone" }]);
+    throw new ConfigError([needs("logSamples", "--json", true)]);
   }
   const problems = weightProblems(data, "data");
   if (problems.length > 0) throw new ConfigError(problems);
@@ -178,10 +179,10 @@ function requireChoices(config: EvalConfig, sets: readonly OpenSet[]): void {
     if (isGiven && !hasChoices) problems.push({ path, expected: "rows with choices", got: "none in data" });
   }
   if (fewshotData.length > 0 && numFewshot === 0) {
-    problems.push({ path: "fewshotData", expected: "numFewshot with it", got: "it alone" });
+    problems.push(needs("fewshotData", "numFewshot", fewshotData));
   }
   if (fewshotAsMultiturn && !(applyChatTemplate && numFewshot > 0)) {
-    problems.push({ path: "fewshotAsMultiturn", expected: "applyChatTemplate and numFewshot with it", got: "true" });
+    problems.push(needs("fewshotAsMultiturn", "applyChatTemplate and numFewshot", true));
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }

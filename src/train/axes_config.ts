@@ -10,6 +10,7 @@ import { PIPELINE_SCHEDULES, type PipelineSchedule } from "../axes/pipeline_sche
 import { PIPELINE_SPLITS, type PipelineSplit } from "../axes/pipeline_split.ts";
 import { STYLE_NAMES, type StyleName } from "../axes/styles.ts";
 import type { MeshShape } from "../comm/mesh.ts";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { countOf } from "../words.ts";
@@ -109,10 +110,14 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
   const text = sizes.map(([name, given]) => `${name} ${given}`).join(" × ");
   if (tpPlan !== undefined && (tpSize === 1 || (tpSize === undefined && fsdpSize === undefined))) {
     const got = tpSize === undefined ? "neither" : "tpSize 1";
-    problems.push({ path: "tpPlan", expected: "tpSize from 2 with it, or fsdpSize, which leaves the rest to it", got });
+    problems.push({
+      path: "tpPlan",
+      expected: "tpSize of at least 2, or fsdpSize, which leaves the other ranks to it",
+      got,
+    });
   }
   if (config.enableSequenceParallel && (tpSize ?? (tpPlan === undefined ? 1 : 2)) === 1) {
-    problems.push({ path: "enableSequenceParallel", expected: "false, or tpSize from 2 with it", got: "true" });
+    problems.push(needs("enableSequenceParallel", "tpSize of at least 2", true));
   }
   if ((sizes.length > 0 || epSize > 1) && mesh !== "shard") {
     const what = [...sizes.length > 0 ? [text] : [], ...epSize > 1 ? [`epSize ${epSize}`] : []].join(" with ");
@@ -155,7 +160,9 @@ function stageProblems(
         ppLayers: ppLayers.length > 0,
       })
     ) {
-      if (isGiven) problems.push({ path, expected: "ppSize from 2 with it", got: "ppSize 1" });
+      if (isGiven) {
+        problems.push({ path, expected: "ppSize of at least 2", got: `ppSize 1; set it, or remove ${path}` });
+      }
     }
     return problems;
   }
@@ -184,9 +191,9 @@ function expertProblems(
   const expected = strategy === "ddp"
     ? "1 with strategy ddp, which copies all experts"
     : tensor > 1
-    ? "1 with a tensor axis, as both are not there together yet"
+    ? "1 with a tensor axis, not implemented together yet"
     : cpSize > 1
-    ? "1 with cpSize above 1, as both are not there together yet"
+    ? "1 with cpSize above 1, not implemented together yet"
     : shard % epSize !== 0
     ? `a number that divides the ${countOf(shard, "rank")} that share a copy`
     : undefined;

@@ -75,10 +75,12 @@ export function agreedText(group: Run["group"], { source, tokenizer, text }: Own
     problems.push({ path: name, expected, got: `${got}: copy the files of rank 0's host to all hosts` });
   }
   if (otherTokenizer >= 0) {
-    const got = `another one on rank ${rankOf(otherTokenizer)}`;
+    const got = `a different one on rank ${
+      rankOf(otherTokenizer)
+    }: copy the tokenizer files of rank 0's host to its host`;
     problems.push({ path: "tokenizer", expected: "the tokenizer of rank 0 on all ranks", got });
   } else if (otherRules >= 0 && otherText < 0) {
-    const got = `another one on rank ${rankOf(otherRules)}: copy the file of rank 0's host to all hosts`;
+    const got = `a different one on rank ${rankOf(otherRules)}: copy the file of rank 0's host to all hosts`;
     problems.push({ path: "chatTemplate", expected: "the chat template of rank 0 on all ranks", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);

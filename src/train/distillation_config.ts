@@ -4,6 +4,7 @@
  * @module
  */
 import * as z from "zod";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { path, size } from "./config_values.ts";
@@ -70,7 +71,7 @@ export function requireDistillation(config: StepConfig): void {
   if (teacher === undefined) {
     const own = { distillTopK, distillBeta, distillTemperature, distillAlpha };
     for (const [path, value] of Object.entries(own)) {
-      if (value !== undefined) problems.push({ path, expected: "teacher with it", got: `${value} alone` });
+      if (value !== undefined) problems.push(needs(path, "teacher", value));
     }
   } else {
     const { preference, cpSize, epSize, ppSize, tpSize = 1, tpPlan, cudaGraphs } = config;
@@ -79,7 +80,7 @@ export function requireDistillation(config: StepConfig): void {
       ["cpSize", cpSize > 1, "1 with teacher, whose rows are not divided", String(cpSize)],
       ["epSize", epSize > 1, "1 with teacher, whose experts are not divided yet", String(epSize)],
       ["ppSize", ppSize > 1, "1 with teacher, whose rows do not go through stages yet", String(ppSize)],
-      ["tpSize", tpSize > 1, "1 with teacher: scores of a divided vocabulary are not compared", String(tpSize)],
+      ["tpSize", tpSize > 1, "1 with teacher: logits of a divided vocabulary are not compared", String(tpSize)],
       ["tpPlan", tpPlan !== undefined, "nothing with teacher, as tpSize", "a plan"],
       ["cudaGraphs", cudaGraphs, "false with teacher: the host computes the loss in each step", "true"],
     ];

@@ -4,6 +4,7 @@
  * @module
  */
 import * as z from "zod";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { weightedInputs } from "../data/mixture.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
@@ -94,8 +95,7 @@ export function requireEvaluations(config: EvaluationConfig & { readonly evalDat
     problems.push({ path: "evalStrategy", expected, got: "'no'" });
   }
   if (earlyStoppingThreshold > 0 && earlyStoppingPatience === undefined) {
-    const got = `${earlyStoppingThreshold} alone`;
-    problems.push({ path: "earlyStoppingThreshold", expected: "earlyStoppingPatience with it", got });
+    problems.push(needs("earlyStoppingThreshold", "earlyStoppingPatience", earlyStoppingThreshold));
   }
   problems.push(...weightProblems(evalData, "evalData"));
   if (problems.length > 0) throw new ConfigError(problems);

@@ -41,7 +41,7 @@ export function foreignPresets(own: HuggingFaceConfig, notices: string[]): NonNu
     if (distributedConfig !== undefined && [accelerateConfig, fsdp, fsdpConfig].some((other) => other !== undefined)) {
       return refused("distributedConfig", "one configuration", "accelerateConfig, fsdp or fsdpConfig as well");
     }
-    if (fsdp === false && fsdpConfig !== undefined) return refused("fsdpConfig", "fsdp: true with it", "fsdp: false");
+    if (fsdp === false && fsdpConfig !== undefined) return refused("fsdpConfig", "fsdp: true", "fsdp: false");
     const config = distributedConfig === undefined
       ? await readForeign(accelerateConfig, fsdp, fsdpConfig)
       : await readDistributedConfig(distributedConfig);
