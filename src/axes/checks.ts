@@ -156,6 +156,6 @@ function requireExperts({ name, module, style, parts }: CutModule, size: number)
     return;
   }
   throw new ArgumentError(
-    `Cannot cut '${name}' over ${size} ranks: its gates and ups come in turn, and its width ${intermediateSize} is no multiple of them`,
+    `Cannot cut '${name}' over ${size} ranks: its gate and up projections are interleaved, and their width ${intermediateSize} cannot be divided`,
   );
 }

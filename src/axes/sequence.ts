@@ -79,7 +79,7 @@ function partsOf(model: Module) {
       if (child instanceof Dropout) {
         if (child.p > 0) {
           throw new UnsupportedError(
-            `Cannot share positions over a tensor axis: '${child.fqn}' drops out by places in a row, and a rank counts its own; set its ` +
+            `Cannot share positions over a tensor axis: '${child.fqn}' applies dropout by position in a row, and a rank counts only its own; set its ` +
               "probability to 0, or cut without sequence_parallel",
           );
         }

@@ -118,7 +118,7 @@ const BLANK = " ";
 export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
- * Measures a model on each set of data and prints the figures.
+ * Measures a model on each set of data and prints the metrics.
  *
  * @param argv the arguments after `eval`
  * @param write receives the text. @default standard output

@@ -156,8 +156,8 @@ export class DataLoader {
   }
 
   /**
-   * Gives every sample once, in the order of the text, and the rest after the last one as a shorter sample. It does not move the
-   * place that training is at. Ranks may get unequal numbers of batches.
+   * Gives every sample once, in data order; the last may be shorter. The training position stays. Ranks may get unequal numbers of
+   * batches.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
     const { rank, worldSize } = this.#options;

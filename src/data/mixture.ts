@@ -1,6 +1,6 @@
 /**
  * Mixtures: several sources of samples, each with a fixed part. The order of samples is computed from a
- * place, so any rank finds its own, and a resume goes on from a number.
+ * place, so any rank finds its own, and a resume continues at a number.
  *
  * Invariant: each block of the global order has exactly the whole numbers of samples that the weights say, in an order of its own;
  * every source gives each of its samples once before any of them again.

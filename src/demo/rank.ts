@@ -133,8 +133,7 @@ export async function openDemoRank(place: DemoPlace): Promise<DemoRank> {
 }
 
 /**
- * The memory of a rank under some settings, measured in the second of two steps, as the first one allocates what stays. Every rank
- * calls it.
+ * Memory under these settings, measured in the second step: the first allocates persistent memory. Every rank calls it.
  */
 export async function measureMemory(
   place: DemoPlace,

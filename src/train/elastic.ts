@@ -1,6 +1,6 @@
 /**
  * A rank's part in a run whose ranks may change: the division of its batch among any number of ranks, and the place of the state that
- * it goes on from. Ranks are started by `launch/elastic.ts`.
+ * it resumes from. Ranks are started by `launch/elastic.ts`.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * The beginning of a run that goes on: from a checkpoint, or from the state that lost ranks have left in memory.
+ * The start of a run that resumes: from a checkpoint, or from the state that lost ranks have left in memory.
  *
  * @module
  */
@@ -26,17 +26,17 @@ export interface ResumedParts {
   readonly log: Logger;
 }
 
-/** The place that a run goes on from. */
+/** The state that a run resumed from. */
 export interface ResumedRun {
   readonly step: number;
-  /** The step of the newest checkpoint on the disk that the run has or goes on from. */
+  /** The step of the newest checkpoint on the disk that the run has written or resumed from. */
   readonly saved: number;
-  /** The checkpoint on the disk; undefined if the run goes on from memory. */
+  /** The checkpoint on the disk; undefined if the run resumed from memory. */
   readonly path: string | undefined;
 }
 
 /**
- * Restores the state that a run goes on from. Every rank must call it.
+ * Restores the state that a run resumes from. Every rank must call it.
  *
  * @returns undefined if there is none, so that the run begins
  * @throws {CheckpointError} {@link ConfigError} {@link FileError} as `loadCheckpoint` and `DataLoader.restore`
