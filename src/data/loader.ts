@@ -11,7 +11,7 @@ import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import type { Batch, MicroBatch } from "./micro_batch.ts";
 import { mixedRows } from "./mixed_rows.ts";
 import { type Mixture, MixtureOrder } from "./mixture.ts";
-import type { TokenStream } from "./packing.ts";
+import type { TokenStream } from "./token_stream.ts";
 import { rowsOf, type TokenRows } from "./token_rows.ts";
 import type { Packing, Rows } from "./samples/rows.ts";
 import type { SampleStream } from "./samples/sample.ts";

@@ -11,7 +11,7 @@ import { at } from "../at.ts";
 import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import { keyOf, Permutation } from "../random.ts";
 import { pathKind } from "../runtime/files.ts";
-import type { TokenStream } from "./packing.ts";
+import type { TokenStream } from "./token_stream.ts";
 import type { SamplePlace } from "./sampler.ts";
 import type { SampleStream } from "./samples/sample.ts";
 

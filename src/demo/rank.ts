@@ -7,7 +7,7 @@
 import type { LoopbackWorld } from "../comm/control/workers.ts";
 import { openLoopback } from "../comm/data/loopback.ts";
 import { DataLoader } from "../data/loader.ts";
-import { eosOf, tokensInMemory } from "../data/packing.ts";
+import { eosOf, tokensInMemory } from "../data/token_stream.ts";
 import { BYTE_TOKENIZER } from "../data/tokenizer.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
 import { openDevice } from "../device/registry.ts";

@@ -9,7 +9,7 @@ import { otherCheckpoint } from "../checkpoint/format/other_programs.ts";
 import { listCheckpoints, stepOfPath } from "../checkpoint/sharded/directory.ts";
 import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { eosOf } from "../data/packing.ts";
+import { eosOf } from "../data/token_stream.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { Device } from "../device/device.ts";
 import type { DeviceTraits } from "../device/traits.ts";

@@ -9,7 +9,7 @@ import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import type { WeightedInputs } from "../data/mixture.ts";
-import type { TokenStream } from "../data/packing.ts";
+import type { TokenStream } from "../data/token_stream.ts";
 import { openDocuments } from "../data/rows/open_documents.ts";
 import { openRows } from "../data/rows/open_rows.ts";
 import type { Packing } from "../data/samples/rows.ts";
@@ -40,7 +40,7 @@ interface OwnText {
 }
 
 /** Properties of the text that ranks compare. */
-interface SaidText {
+interface TextFacts {
   readonly numFiles: number;
   readonly byteLength: number;
   readonly tokenizer: string;
@@ -55,12 +55,13 @@ interface SaidText {
  */
 export function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, name: string): string {
   const { files: { length: numFiles }, byteLength, rules } = source;
-  const own: SaidText = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, rules, text: text ?? null };
-  const all = group.exchangeText(JSON.stringify(own), "texts").map((said): SaidText => JSON.parse(said));
+  const own: TextFacts = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, rules, text: text ?? null };
+  const all = group.exchangeText(JSON.stringify(own), "texts").map((said): TextFacts => JSON.parse(said));
   const first = at(all, 0, "text of rank");
   const problems: ConfigProblem[] = [];
-  const sizeOf = (said: SaidText): string => `${countOf(said.numFiles, "file")} of ${countOf(said.byteLength, "byte")}`;
-  const isOther = (said: SaidText): boolean => {
+  const sizeOf = (said: TextFacts): string =>
+    `${countOf(said.numFiles, "file")} of ${countOf(said.byteLength, "byte")}`;
+  const isOther = (said: TextFacts): boolean => {
     return sizeOf(said) !== sizeOf(first) || (said.text !== null && said.text !== first.text);
   };
   const otherText = all.findIndex(isOther);

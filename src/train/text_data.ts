@@ -9,7 +9,7 @@ import type { TextSource } from "../data/documents.ts";
 import { DataLoader, type LoaderOptions, type LoaderState } from "../data/loader.ts";
 import type { Batch } from "../data/micro_batch.ts";
 import { weightedInputs } from "../data/mixture.ts";
-import type { TokenStream } from "../data/packing.ts";
+import type { TokenStream } from "../data/token_stream.ts";
 import type { Packing, Rows } from "../data/samples/rows.ts";
 import type { SampleSummary } from "../data/samples/sample_file.ts";
 import { IGNORED, type SampleStream } from "../data/samples/sample.ts";

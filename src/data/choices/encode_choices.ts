@@ -6,7 +6,7 @@
  */
 import { countOf } from "../../words.ts";
 import { rowError } from "../rows/row.ts";
-import { eosOf } from "../packing.ts";
+import { eosOf } from "../token_stream.ts";
 import type { Tokenizer } from "../tokenizer.ts";
 import type { ChoiceRow } from "./choice_row.ts";
 
