@@ -13,9 +13,9 @@ import { noTokenizer, type TokenizerKeys, tokenizerKeys } from "../checkpoint/gg
 import { readTokenizerFiles } from "../checkpoint/gguf/tokenizer_files.ts";
 import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
 import { type Flag, helpAsked } from "../config/flags.ts";
+import { needs } from "../config/needs.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
-import { needs } from "../config/needs.ts";
 import { section } from "../config/section.ts";
 import { bfloat16, type DType, float16, float32 } from "../dtype.ts";
 import { eosIdsOf } from "../eos_ids.ts";

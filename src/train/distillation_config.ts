@@ -3,8 +3,8 @@
  *
  * @module
  */
-import * as z from "zod";
 import { needs } from "../config/needs.ts";
+import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { path, size } from "./config_values.ts";

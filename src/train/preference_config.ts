@@ -3,8 +3,8 @@
  *
  * @module
  */
-import * as z from "zod";
 import { needs } from "../config/needs.ts";
+import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
