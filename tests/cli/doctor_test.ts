@@ -138,7 +138,7 @@ describe("doctor()", () => {
     const values = environment({ FULLYSHARD_NVRTC_LIBRARY: path, FULLYSHARD_MPI_LIBRARY: path });
     await doctor({ json: false, width: 60 }, (piece) => void (text += piece), values);
     const order = [
-      "Not installed (optional):",
+      "Not installed",
       "NVRTC",
       "MPI",
       "runtime",
