@@ -24,7 +24,7 @@ export type OptimizerSettingsOfRun = TrainConfig & OptimizerConfig & Pick<Prefer
  *
  * @throws {ConfigError} for a pattern that fits no parameter
  */
-export function parameterGroups(model: CausalLm, config: OptimizerSettingsOfRun, learningRate: number): NamedGroup[] {
+function parameterGroups(model: CausalLm, config: OptimizerSettingsOfRun, learningRate: number): NamedGroup[] {
   const { decayOn, weightDecay, learningRateFactors = {} } = config;
   const patterns = Object.entries(learningRateFactors).map(([text, factor]) => ({
     text,

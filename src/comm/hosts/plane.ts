@@ -163,7 +163,7 @@ export class HostsControlPlane extends SharedControlPlane {
 }
 
 /** Makes shared parts for the ranks of several hosts. */
-export function shareOver(link: StoreLink): ShareParts {
+function shareOver(link: StoreLink): ShareParts {
   return ({ name, rank, worldRanks }, byteLength, owner) => {
     const id = link.idOf(`${name}: ${owner}`, worldRanks);
     const replica = new Replica({ id, worldRanks, rank, byteLength });
