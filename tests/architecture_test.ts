@@ -59,7 +59,8 @@ test("form: every file says what it is, and is short enough to read", () => {
 
 test("names: a type's name is declared in one file of the library", () => none(repeatedTypes(library)));
 
-test("names: every exported value is named in a second file", () => none(needlessExports(library, [...library, ...others])));
+test("names: every exported value is named in a second file", () =>
+  none(needlessExports(library, [...library, ...others])));
 
 test("names: every file that a comment of the library or a page names is there", () => {
   const tree = [
