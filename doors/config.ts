@@ -42,13 +42,13 @@ export type { LaunchedRanks } from "../src/accelerate/key.ts";
 export type { FilePlan } from "../src/plans/plan.ts";
 export type {
   DataConfig,
-  ForeignKeys,
   ModelConfig,
   ParallelConfig,
   RankConfig,
   StepConfig,
   TrainConfig,
 } from "../src/train/config.ts";
+export type { HuggingFaceConfig } from "../src/train/hugging_face_config.ts";
 export type { ProgressOutput } from "../src/train/progress.ts";
 export type { STOP_SIGNALS, StopSignal } from "../src/runtime/signals.ts";
 export type { LOG_LEVELS } from "../src/runtime/log.ts";

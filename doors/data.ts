@@ -15,7 +15,7 @@ export {
   tokenCache,
   tokensInMemory,
   type TokenStream,
-} from "../src/data/packing.ts";
+} from "../src/data/token_stream.ts";
 export type { SkippedFiles } from "../src/data/find_files.ts";
 export { type TrainedTokenizer, trainTokenizer } from "../src/data/train_tokenizer.ts";
 export { BYTE_TOKENIZER, loadTokenizer, type LoadTokenizerOptions, type Tokenizer } from "../src/data/tokenizer.ts";

@@ -7,9 +7,9 @@ import { AdamW, clipGradNorm, cosine, fullyShard, launch, openModel, textData } 
 
 await using run = await launch(); // the ranks that the launcher started, or this one alone
 const sizes = { hidden_size: 64, intermediate_size: 176, num_hidden_layers: 4, num_attention_heads: 4 };
-// A folder of `transformers` instead of a config is fine-tuned. There is no memory yet.
+// Pass a Hugging Face folder instead of this config to fine-tune it. No parameter is allocated yet.
 const model = await openModel(run, { model_type: "llama", vocab_size: 257, ...sizes });
-for (const block of model.layers) fullyShard(block, { mesh: run.mesh });
+for (const block of model.layers) fullyShard(block, { mesh: run.mesh }); // each block is one FSDP unit
 fullyShard(model, { mesh: run.mesh });
 await model.load(); // each rank reads, or draws, its own part
 const text = new URL("src/", import.meta.resolve("fullyshard")); // any files, folders or patterns

@@ -35,8 +35,10 @@ interface ParameterType {
   readonly value?: unknown;
 }
 
-const typeParams = z.looseObject({ typeParams: z.array(z.looseObject({ repr: z.string() })).min(1) });
 const parameterType = z.looseObject({ repr: z.string().optional(), value: z.unknown() });
+/** Of `Pick<Run, …>`, its first argument; of an intersection, its members. */
+const typeParams = z.looseObject({ typeParams: z.array(parameterType).min(1) });
+const members = z.array(parameterType).min(1);
 
 const parameter: z.ZodType<Parameter> = z.lazy(() =>
   z.looseObject({
@@ -97,10 +99,11 @@ function sentenceOf(name: string, doc: string | undefined): string {
   return `${sentence.replace(/[.:]$/, "")}.`;
 }
 
-/** The name of a destructured parameter, by its type: `run` for `Pick<Run, …>`, else `options`. */
+/** The name of a destructured parameter, by its type or the first of an intersection: `run` for `Pick<Run, …>`, else `options`. */
 function nameOf({ repr = "", value }: ParameterType): string {
-  const parts = typeParams.safeParse(value);
-  const type = parts.success ? parts.data.typeParams[0]?.repr ?? repr : repr;
+  const first = members.safeParse(value).data?.[0];
+  if (first !== undefined) return nameOf(first);
+  const type = typeParams.safeParse(value).data?.typeParams[0]?.repr ?? repr;
   return /^[A-Z]\w+$/.test(type) && !type.endsWith("Options") ? `${type[0]?.toLowerCase()}${type.slice(1)}` : "options";
 }
 

@@ -22,7 +22,7 @@ def files_in(folders):
 
 
 def pack(path, folders):
-    """As src/data/packing.ts does: bytes as ids, an end of text after each file, uint16."""
+    """As src/data/token_stream.ts does: bytes as ids, an end of text after each file, uint16."""
     with open(path, "wb") as out:
         for file in files_in(folders):
             with open(file, "rb") as text:

@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import process from "node:process";
 import { BYTE_TOKENIZER, DataLoader, openText, type TokenCache, tokenCache } from "fullyshard/data";
 
-/** Bytes behind the tokens of a file; see Note [Token file] in src/data/packing.ts. */
+/** Bytes behind the tokens of a file; see Note [Token file] in src/data/token_stream.ts. */
 const TRAILER = 32;
 
 const [folders = "", ...cases] = process.argv.slice(2);

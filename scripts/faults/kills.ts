@@ -39,7 +39,7 @@ export async function killAgainAndAgain(kills: number): Promise<FaultReport> {
   const check = ({ stderr }: Ended, before: number, when: string): void => {
     const resumed = /Resumed '.*' at step (\d+)/.exec(stderr)?.[1];
     if (resumed !== undefined && Number(resumed) < before) lost.push(`checkpoint-${before} ${when}`);
-    if (/Skipped a checkpoint/.test(stderr)) wrong.push(`a checkpoint is not whole ${when}:\n${stderr}`);
+    if (/Skipped an incomplete checkpoint/.test(stderr)) wrong.push(`a checkpoint is not whole ${when}:\n${stderr}`);
     const said = [...stderr.matchAll(/Saved '.*checkpoint-(\d+)'/g)].map(([, text]) => Number(text));
     saved = Math.max(saved, ...said);
     if (newest() < saved) lost.push(`checkpoint-${saved} ${when}`);

@@ -8,7 +8,7 @@ import { mixedPrecision } from "./fsdp_keys.ts";
 import { bool, choice, type ForeignKey, foreignKey, idleKey, refusedKey, text, whole } from "./key.ts";
 
 const TPU = "TPUs are not supported";
-const LATER = "it is not there yet";
+const LATER = "it is not implemented yet";
 
 /** Keys beside `fsdp_config`. */
 export const CLUSTER_KEYS: readonly ForeignKey[] = [
@@ -76,7 +76,7 @@ export const CLUSTER_KEYS: readonly ForeignKey[] = [
   refusedKey("dynamo_backend", "there is no compiler", ["NO"]),
   refusedKey("deepspeed_config", "DeepSpeed is not supported; use fsdp_config"),
   refusedKey("megatron_lm_config", "Megatron-LM is not supported; use fsdp_config"),
-  refusedKey("fp8_config", "fp8 is not there yet"),
+  refusedKey("fp8_config", "fp8 is not implemented yet"),
   refusedKey("mpirun_config", "ranks are started by the launcher"),
   refusedKey("ipex_config", "IPEX is not supported"),
 ];
@@ -104,12 +104,12 @@ export const PARALLELISM_KEYS: readonly ForeignKey[] = [
   foreignKey(
     "sp_size",
     whole(1),
-    "1: DeepSpeed's sequence parallelism is refused, as it is not there yet; `cp_size` shares positions",
+    "1: DeepSpeed's sequence parallelism is refused, as it is not implemented yet; `cp_size` shares positions",
     (count, to) => {
       if (count > 1) {
         to.refuse(
           "1",
-          `${count}: DeepSpeed's sequence parallelism is not there yet; cp_size shares positions`,
+          `${count}: DeepSpeed's sequence parallelism is not implemented yet; cp_size shares positions`,
         );
       }
     },

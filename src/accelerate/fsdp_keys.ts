@@ -44,7 +44,7 @@ export const mixedPrecision: ForeignKey = foreignKey(
   choice(["no", "bf16", "fp16", "fp8"]),
   "`precision`: what is computed in and gathered; weights and reductions stay float32. fp8 is refused",
   (word, to) => {
-    if (word === "fp8") return to.refuse("no, bf16 or fp16", "'fp8', which is not there yet");
+    if (word === "fp8") return to.refuse("no, bf16 or fp16", "'fp8', which is not implemented yet");
     to.set("precision", { no: "float32", bf16: "bfloat16", fp16: "float16" }[word]);
   },
   { question: { text: "Mixed precision", usual: "no" } },

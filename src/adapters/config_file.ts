@@ -36,7 +36,7 @@ const schema = z.object({
   init_lora_weights: z.union([z.boolean(), z.string()]).default(true),
 });
 
-/** First values that leave the base model's weights as they are; others change them, so that an adapter fits no other weights. */
+/** `init_lora_weights` values that do not change the base weights; an adapter of others fits only the weights that they changed. */
 const HARMLESS_INITS: readonly (string | boolean)[] = [true, false, "gaussian", "eva", "orthogonal"];
 
 /** Keys of what is not implemented. Each is refused unless it says that it is not used. */

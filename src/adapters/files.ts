@@ -127,8 +127,7 @@ export async function loadAdapterWeights(
   const open = async (): Promise<HfWeights> => {
     const file = `${folder}/${ADAPTER_WEIGHTS}`;
     if (pathKind(file) === "none" && pathKind(`${folder}/adapter_model.bin`) === "file") {
-      const detail =
-        "It is a pickle of Python, which runs code when it is read: save the adapter by PEFT as safetensors";
+      const detail = "It is a Python pickle, which can run code; save the adapter as safetensors with PEFT";
       throw new CheckpointError(`${folder}/adapter_model.bin`, detail);
     }
     return new HfWeights(folder, [await openSafetensors(file)]);

@@ -109,8 +109,8 @@ export function targetsOf(model: Module, options: TargetOptions): readonly Targe
     if (!(module instanceof Linear || module instanceof Embedding)) throw unsupported(name, module, model);
     if (isOfExperts(name, model)) {
       throw new UnsupportedError(
-        `Cannot add an adapter to '${name}': PEFT takes its name for that of experts' parameters, and could not load the adapter; leave ` +
-          "it out of targetModules",
+        `Cannot add an adapter to '${name}': PEFT treats modules of this name as fused experts and could not load this adapter; remove ` +
+          "it from targetModules",
       );
     }
     targets.push([name, module]);

@@ -40,12 +40,12 @@ type Together = readonly (readonly [CutTarget | undefined, readonly Style[]])[];
  *
  * @param size ranks of the axis
  * @throws {ArgumentError} for a plan that leaves out what belongs together, or heads that the ranks do not divide
- * @throws {UnsupportedError} for what is not there yet
+ * @throws {UnsupportedError} for what is not implemented yet
  */
 export function requireCuttable(cut: CutModule, size: number): void {
   const { name, module, parts, style } = cut;
   const refuse = (what: string): never => {
-    throw new UnsupportedError(`Cannot cut '${name}' over ${size} ranks: ${what} are not there yet`);
+    throw new UnsupportedError(`Cannot cut '${name}' over ${size} ranks: not implemented for ${what}`);
   };
   for (const [target, style] of parts) {
     const drops = target instanceof Linear && style === "rowwise" && (target.adapter?.loraDropout?.p ?? 0) > 0;
@@ -103,7 +103,7 @@ function requireLatentHeads(
 function requireHeadCount(name: string, count: number, what: string, size: number): void {
   if (count % size === 0) return;
   throw new ArgumentError(
-    `Cannot cut '${name}': its ${count} ${what} are no multiple of ${size} ranks; give an axis whose size divides them`,
+    `Cannot cut '${name}': its ${count} ${what} cannot be divided over ${size} ranks; choose a size that divides ${count}`,
   );
 }
 
@@ -156,6 +156,6 @@ function requireExperts({ name, module, style, parts }: CutModule, size: number)
     return;
   }
   throw new ArgumentError(
-    `Cannot cut '${name}' over ${size} ranks: its gates and ups come in turn, and its width ${intermediateSize} is no multiple of them`,
+    `Cannot cut '${name}' over ${size} ranks: its gate and up projections are interleaved, and their width ${intermediateSize} cannot be divided`,
   );
 }

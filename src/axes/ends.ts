@@ -25,7 +25,7 @@ import type { Style } from "./styles.ts";
 import { headOutput, lookUp } from "./vocabulary.ts";
 
 /**
- * Has the members of a module that are cut sum and gather where they must.
+ * Adds the collectives at both ends of each cut layer.
  *
  * @param rows of the module, where layers around it have parts of them, and its linear layers sum by themselves
  * @returns what ends it

@@ -3,10 +3,9 @@
  * those of PyTorch's `Schedule1F1B` and `ScheduleInterleaved1F1B` (`torch/distributed/pipelining/schedules.py`; Narayanan et al. 2021,
  * section 2.2). Stage s is computed by rank s modulo the number of ranks.
  *
- * Note [Slots]: orders are laid over slots of time. A rank computes at most one forward or backward in a slot, as early as what it needs
- * was computed in earlier slots. What a slot computes for another rank is sent when the slot ends, in one call for each rank, with what
- * that rank receives. So all ranks make their calls in the order of the slots, and none waits for a message that its peer sends later:
- * transports that hold no message until it is received do as well.
+ * Note [Slots]: time is divided into slots. A rank computes at most one forward or backward per slot, as soon as earlier slots have
+ * computed its inputs. When a slot ends, ranks exchange its results, one call per rank. So no rank waits for a message that its peer
+ * sends in a later slot; this works on transports without buffering.
  *
  * @module
  */
@@ -45,8 +44,8 @@ export interface StageAction {
 /** The actions of a slot, by rank; undefined where a rank waits. */
 export type PipelineSlot = readonly (StageAction | undefined)[];
 
-/** The number of micro-batches that a schedule has an order for, in words; undefined where that is what is given. As in PyTorch. */
-export function otherMicroBatches(
+/** The number of micro-batches that the schedule needs, in words; undefined if the given number fits. As in PyTorch. */
+export function microBatchProblem(
   schedule: PipelineSchedule,
   { ranks, microBatches }: Pick<PipelineSizes, "ranks" | "microBatches">,
 ): string | undefined {
@@ -61,7 +60,7 @@ export function otherMicroBatches(
  * @throws {ArgumentError} naming the numbers
  */
 function requireMicroBatches(schedule: PipelineSchedule, sizes: PipelineSizes): void {
-  const expected = otherMicroBatches(schedule, sizes);
+  const expected = microBatchProblem(schedule, sizes);
   if (expected === undefined) return;
   throw new ArgumentError(
     `Cannot run ${countOf(sizes.microBatches, "micro-batch", "micro-batches")} through stages on ${

@@ -63,7 +63,7 @@ export function sequenceNorms(model: Module): readonly string[] {
 /** A model's blocks, their norms and sublayers, and the norm behind them. */
 function partsOf(model: Module) {
   const refuse = (what: string): never => {
-    throw new UnsupportedError(`Cannot share positions over a tensor axis: ${what} is not there yet`);
+    throw new UnsupportedError(`Cannot share positions over a tensor axis: ${what} is not implemented yet`);
   };
   if (!isStack(model)) {
     throw new ArgumentError(
@@ -79,7 +79,7 @@ function partsOf(model: Module) {
       if (child instanceof Dropout) {
         if (child.p > 0) {
           throw new UnsupportedError(
-            `Cannot share positions over a tensor axis: '${child.fqn}' drops out by places in a row, and a rank counts its own; set its ` +
+            `Cannot share positions over a tensor axis: '${child.fqn}' applies dropout by position in a row, and a rank counts only its own; set its ` +
               "probability to 0, or cut without sequence_parallel",
           );
         }
@@ -108,7 +108,7 @@ function sumsByItself(sublayer: Module, styles: ReadonlyMap<CutTarget, Style>): 
  *
  * @param cuts members of modules that the plan names, with their styles
  * @throws {ArgumentError} for a plan that names some of the norms only, or others
- * @throws {UnsupportedError} for what is not there yet
+ * @throws {UnsupportedError} for what is not implemented yet
  */
 export function sharedRows(root: Module, cuts: readonly CutModule[]): SharedRows | undefined {
   const styles = new Map(cuts.flatMap(({ parts }) => [...parts]));

@@ -1,6 +1,6 @@
 /**
- * One entry for all layers of a module that take the same tensor, so that a backward sums one gradient over the axis, of all of them,
- * and not one for each. What has entered is known for the time of one forward of the module.
+ * Layers that share one input (q, k, v; gate, up) share one gradient all-reduce in the backward. The shared input is known for the time
+ * of one forward of the module.
  *
  * @module
  */

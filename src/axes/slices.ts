@@ -133,8 +133,8 @@ export function enterFrom(x: Tensor, begin: number, attrs: RegionAttrs): Tensor 
 }
 
 /**
- * This rank's equal share of what all ranks have alike and add up to it again. What is added up has the same gradient on all ranks,
- * which is the gradient of the sum of the shares.
+ * Divides a replicated value by the number of ranks, so that a later sum over ranks restores it. The sum has the same gradient on all
+ * ranks, which is the gradient of each share.
  */
 export function share(x: Tensor, group: ProcessGroup): Tensor {
   return applyOne(shareOp, [x], group);

@@ -21,7 +21,7 @@ import { Parameter } from "../tensor/parameter.ts";
  * - `colwise`: a part of the outputs from all inputs;
  * - `rowwise`: added up over the axis, what each rank makes of its part of the inputs;
  * - `packed_colwise`: `colwise` of outputs that lie side by side, as gates and ups, each cut by itself;
- * - `colwise_gather_output`: `colwise`, and all ranks get all outputs; of a head, the loss from parts of the scores;
+ * - `colwise_gather_output`: `colwise`, and all ranks get all outputs; of a head, the loss from parts of the logits;
  * - `rowwise_split_input`: `rowwise` of inputs that all ranks have;
  * - `embedding_rowwise`: a part of the ids of a table;
  * - `replicated_with_grad_allreduce`: a norm that each rank applies to its own heads, whose gradients are added;
@@ -52,7 +52,7 @@ export const STYLE_NAMES: readonly StyleName[] = [...STYLES, "colwise_rep", "row
 /** A name of a style in a plan. */
 export type StyleName = Style | "colwise_rep" | "rowwise_rep";
 
-/** Styles of transformers that are not there yet. */
+/** Styles of transformers that are not implemented yet. */
 const LATER = [
   "grouped_gemm",
   "ep_dispatch_experts",
@@ -72,14 +72,14 @@ const LATER = [
  *
  * @param where what is to be cut, for messages
  * @throws {ArgumentError} if there is no such style, with the nearest name
- * @throws {UnsupportedError} if transformers has it, and it is not there yet
+ * @throws {UnsupportedError} if transformers has it, and it is not implemented yet
  */
 export function styleOf(name: string, where: string): Style {
   const style = STYLES.find((style) => style === name) ?? new Map<string, Style>(Object.entries(ALIASES)).get(name);
   if (style !== undefined) return style;
   const known = `styles are ${STYLES.join(", ")}`;
   if (LATER.includes(name)) {
-    throw new UnsupportedError(`Cannot cut '${where}' ${name}: that is not there yet; ${known}`);
+    throw new UnsupportedError(`Cannot cut '${where}' ${name}: that is not implemented yet; ${known}`);
   }
   throw new ArgumentError(`Cannot cut '${where}' ${name}: ${known}${didYouMean(name, STYLES)}`);
 }
@@ -141,7 +141,7 @@ function rulesOfParameter(parameter: Parameter, style: Style, parent: Module): R
     const [out, width] = layout === "outIn" ? [1, 2] : [2, 1];
     if (parameter === downProj && style === "rowwise") return [[downProj, { dim: width }]];
     if (parameter !== gateUpProj || style !== "packed_colwise") return undefined;
-    const packs = typeof activation === "string" ? 2 : 1; // gates and ups that come in turn are one part
+    const packs = typeof activation === "string" ? 2 : 1; // interleaved gates and ups are one part
     return [[gateUpProj, { dim: out, packs }], ...withBias(gateUpProjBias, { dim: 1, packs })];
   }
   return parameter.shape.length === 1 && style === "colwise" ? [[parameter, { dim: 0 }]] : undefined;

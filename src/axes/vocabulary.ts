@@ -1,6 +1,6 @@
 /**
- * A vocabulary whose rows are divided among the ranks of an axis: the lookup of ids, scores of all ids, and the cross-entropy of labels
- * that never holds a row of all scores (Megatron-LM's `VocabParallelEmbedding` and `vocab_parallel_cross_entropy`: Shoeybi et al. 2019,
+ * A vocabulary whose rows are divided among the ranks of an axis: the lookup of ids, logits of all ids, and the cross-entropy of labels
+ * that never holds a row of all logits (Megatron-LM's `VocabParallelEmbedding` and `vocab_parallel_cross_entropy`: Shoeybi et al. 2019,
  * section 3).
  *
  * @module
@@ -71,7 +71,7 @@ const rowLosses: RowLosses<VocabularyLossAttrs> = (call, [losses, labels], first
     const index = columns.unsqueeze(1);
     const hasOwn = counted.logicalAnd(isOwn).to(float32).unsqueeze(1);
     const largest = logits.max(-1, true).contiguous();
-    group.allReduce(largest.ptr, rows, float32, { op: "max", unit: `largest scores of '${unit}'` }).wait();
+    group.allReduce(largest.ptr, rows, float32, { op: "max", unit: `largest logits of '${unit}'` }).wait();
     combineInto(call, "sub", logits, logits, largest);
     const sums = call.empty([2, rows, 1], float32);
     const target = logits.gather(1, index);
@@ -81,7 +81,7 @@ const rowLosses: RowLosses<VocabularyLossAttrs> = (call, [losses, labels], first
     kernels.unary({ op: "exp", dtype: float32, n: logits.numel, p0: 0, p1: 0, dst: logits.ptr, src: logits.ptr });
     const [outer, n] = [rows, logits.numel / Math.max(1, rows)];
     kernels.reduce({ op: "sum", dtype: float32, outer, n, inner: 1, dst: own.ptr, src: logits.ptr });
-    group.allReduce(sums.ptr, sums.numel, float32, { unit: `sums of scores of '${unit}'` }).wait();
+    group.allReduce(sums.ptr, sums.numel, float32, { unit: `sums of exponentials of '${unit}'` }).wait();
     const weights = counted.to(float32).unsqueeze(1);
     const into = losses.narrow(0, firstRow, rows).unsqueeze(1);
     combineInto(call, "mul", into, own.log().sub(targets), weights);
@@ -103,7 +103,7 @@ const vocabularyCrossEntropyOp = linearLossOp<VocabularyLossAttrs>({
 });
 
 /**
- * What a head gives whose rows are divided among ranks: the loss of labels, the scores of all ids, or the loss of each label, on all
+ * What a head gives whose rows are divided among ranks: the loss of labels, the logits of all ids, or the loss of each label, on all
  * ranks.
  */
 export function headOutput(

@@ -41,7 +41,9 @@ interface ChatConfig {
 const SECTIONS: readonly [Section<ChatConfig>] = [section(
   "chat",
   z.strictObject({
-    model: path.optional().describe("Hugging Face folder, name in its cache, or checkpoint; with or without --model")
+    model: path.optional().describe(
+      "Hugging Face folder, name in its cache, or checkpoint, as an argument or by --model",
+    )
       .meta({
         otherNames: ["model-name-or-path"],
       }),
@@ -50,16 +52,18 @@ const SECTIONS: readonly [Section<ChatConfig>] = [section(
     }),
     averages: averagesKey,
     tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one (default: the model's)"),
-    chatTemplate: path.optional().describe("File of Jinja that makes text of the chat (default: the tokenizer's)"),
-    system: z.string().optional().describe("What the model is told before all else").meta({
+    chatTemplate: path.optional().describe("Jinja file with the chat template (default: the tokenizer's)"),
+    system: z.string().optional().describe("System prompt").meta({
       otherNames: ["system-prompt"],
     }),
     maxNewTokens: size.default(512).describe("Most tokens of an answer").meta({ otherNames: ["max-tokens"] }),
     temperature: z.number().nonnegative().default(0.8).describe(
-      "Divisor of the scores that tokens are drawn by; 0 takes the likeliest token",
+      "Divisor of the logits before a token is drawn; 0 takes the likeliest token",
     ),
     seed: z.int().nonnegative().default(0).describe("Seed of the drawn numbers"),
-    cpuMath: z.enum(CPU_MATH).default("auto").describe("Code that computes on the CPU"),
+    cpuMath: z.enum(CPU_MATH).default("auto").describe(
+      "CPU kernels: native, wasm, wasm-relaxed; auto: native where it works, else wasm-relaxed",
+    ),
     threads: size.optional().describe("Threads that compute (default: the host's cores, and one with WASM)"),
   }),
 )];
@@ -86,7 +90,7 @@ export async function chat(argv: readonly string[]): Promise<number> {
   const { model: folder, adapter, averages, cpuMath, threads, system } = config;
   if (folder === undefined || places > 1) {
     const got = folder === undefined ? "nothing" : `${places} arguments`;
-    throw new ConfigError([{ path: "model", expected: "a folder of a model, with or without '--model'", got }]);
+    throw new ConfigError([{ path: "model", expected: "a folder of a model, as an argument or by '--model'", got }]);
   }
   await using run = await launch({ cpuMath, ...threads === undefined ? {} : { threads } });
   const model = await openModel(run, folder, { averages, ...adapter === undefined ? {} : { adapter } });

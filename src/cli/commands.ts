@@ -43,7 +43,7 @@ export const COMMANDS: Readonly<Record<string, CliCommand>> = {
     },
   },
   config: {
-    does: "ask for the settings of such a file, and write it",
+    does: "write an Accelerate settings file, question by question",
     load: async () => {
       const { config: run, commandFlags: flags } = await import("./config.ts");
       return { run, flags };

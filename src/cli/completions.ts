@@ -13,7 +13,12 @@ import { COMMANDS } from "./commands.ts";
 import { type CompletedCommand, SCRIPT, SHELLS } from "./completion_scripts.ts";
 
 const flags: readonly Flag[] = [
-  { name: "shell", takes: "many", placeholder: "<bash|zsh|fish>", description: "The shell, with or without --shell" },
+  {
+    name: "shell",
+    takes: "many",
+    placeholder: "<bash|zsh|fish>",
+    description: "The shell, as an argument or by --shell",
+  },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 

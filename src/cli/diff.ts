@@ -18,7 +18,7 @@ import { placesKey, requirePlaces } from "./places.ts";
 const SECTIONS = [section(
   "diff",
   z.strictObject({
-    places: placesKey.describe("Two checkpoints or folders, with or without --places"),
+    places: placesKey.describe("Two checkpoints or folders, as arguments or by --places"),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 )] as const;

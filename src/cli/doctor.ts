@@ -274,7 +274,7 @@ export function formatReport(report: DoctorReport, width: number): string {
   };
   const group = (title: string, libraries: readonly LibraryReport[]): string[] =>
     libraries.length === 0 ? [] : ["", title, ...libraries.flatMap((one) => entry(one.name, ...describeLibrary(one)))];
-  const more = group("Not found, and would help:", report.libraries.filter((library) => !isFound(library)));
+  const more = group("Not installed (optional):", report.libraries.filter((library) => !isFound(library)));
   const lines = [
     ...more.length === 0 ? [] : [...more.slice(1), ""],
     ...entry("runtime", `${report.runtime.name} ${report.runtime.version}`),
@@ -282,7 +282,7 @@ export function formatReport(report: DoctorReport, width: number): string {
     ...entry("cores", `${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`),
     ...entry(
       "threads",
-      `${threads.ofOneRank} of one rank, ${threads.ofEachOfTwo} of each of two, unless --threads is given`,
+      `${threads.ofOneRank} with one rank, ${threads.ofEachOfTwo} each with two; --threads overrides`,
     ),
     ...entry("cpu features", features.join(" ") || "unknown"),
     ...entry("cpu math", describeMath(report)),

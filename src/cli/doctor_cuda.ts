@@ -115,7 +115,7 @@ function hasPipe(folder: string): boolean | null {
 function tooNew(name: string, cuda: string | null, driver: string | null, wheel: string): string[] {
   if (cuda === null || driver === null || parseInt(cuda) <= parseInt(driver)) return [];
   const [own, other] = [parseInt(driver), parseInt(cuda)];
-  return [`${name} is that of CUDA ${other}, the driver that of CUDA ${own}: 'pip install ${wheel}-cu${own}'`];
+  return [`${name} is for CUDA ${other}, the driver for CUDA ${own}: 'pip install ${wheel}-cu${own}'`];
 }
 
 /** The problem of an NCCL that lacks the function by which ranks join. */

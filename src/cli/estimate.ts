@@ -20,14 +20,8 @@ import { processEnvironment } from "../runtime/env.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { adapterSection } from "../train/adapter_config.ts";
 import { axesSection, dataRanks } from "../train/axes_config.ts";
-import {
-  dataSection,
-  foreignSection,
-  type ParallelConfig,
-  parallelSection,
-  type StepConfig,
-  trainSection,
-} from "../train/config.ts";
+import { dataSection, type ParallelConfig, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
+import { huggingFaceSection } from "../train/hugging_face_config.ts";
 import { optimizerSection } from "../train/optimizer_config.ts";
 import { outputSection } from "../train/output_config.ts";
 import { preferenceSection } from "../train/preference_config.ts";
@@ -62,18 +56,18 @@ const estimateSection = section(
     packing: dataSection.schema.shape.packing,
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
     device: z.enum(DEVICES).optional().describe(
-      "Device that computes; no card need be here: cuda with cudaGraphs or attention cudnn, else cpu, unless given",
+      "Device to estimate for (cuda needs no GPU here; default: cpu, or cuda with cudaGraphs or attention cudnn)",
     ),
     registersMemory: z.boolean().default(true).describe(
       "With cuda: gather into memory registered with NCCL, as NCCL from 2.27 on does unless NCCL_WIN_ENABLE is 0",
     ),
-    ranksPerHost: size.optional().describe(
-      "Ranks of a host, which share on mesh hybrid; LOCAL_WORLD_SIZE, else all, unless given",
+    ranksPerHost: size.optional().describe("Ranks per host, for mesh hybrid (default: LOCAL_WORLD_SIZE, else all)"),
+    tflops: z.number().positive().optional().describe("Compute speed of a rank in TFLOP/s, to estimate a step's time"),
+    bandwidth: z.number().positive().optional().describe(
+      "GB/s that a rank receives from other hosts, to estimate a step's time",
     ),
-    tflops: z.number().positive().optional().describe("Speed of a rank's compute in TFLOP/s, to tell a step's time"),
-    bandwidth: z.number().positive().optional().describe("GB/s that a rank receives from other hosts, likewise"),
     hostBandwidth: z.number().positive().optional().describe(
-      "GB/s that a rank receives from ranks of its host; as bandwidth unless given",
+      "GB/s that a rank receives from ranks of its host (default: bandwidth)",
     ),
     optimizer: optimizerSection.schema.shape.optimizer,
     emaDecay: optimizerSection.schema.shape.emaDecay,
@@ -91,7 +85,7 @@ const SECTIONS = [
   preferenceSection,
   parallelSection,
   axesSection,
-  foreignSection,
+  huggingFaceSection,
 ] as const;
 
 /** The flags of the command. */
@@ -166,7 +160,7 @@ function isOnCard({ device, cudaGraphs, attention }: EstimateConfig & ParallelCo
   const ofCards = { cudaGraphs, attention: attention !== OWN_ATTENTION };
   const asked = Object.entries(ofCards).filter(([, isAsked]) => isAsked).map(([path]) => path);
   if (device !== undefined && device !== "cuda" && asked.length > 0) {
-    throw new ConfigError(asked.map((path) => ({ path, expected: "device cuda with it", got: `'${device}'` })));
+    throw new ConfigError(asked.map((path) => ({ path, expected: "device cuda", got: `'${device}'` })));
   }
   return device === undefined ? asked.length > 0 : device === "cuda";
 }
@@ -194,7 +188,7 @@ function timeLines(time: StepTime | undefined, config: EstimateConfig): readonly
     `Time of a step at ${config.tflops} TFLOP/s and ${config.bandwidth} GB/s`,
     row("compute", seconds(time.compute)),
     row("communication", seconds(time.communication)),
-    row("of it exposed", seconds(time.exposed)),
+    row("exposed", seconds(time.exposed)),
     row("in all", seconds(time.step)),
     row("tokens a second", `${Math.round(tokensOf(config) / time.step)}`),
   ];
@@ -256,7 +250,7 @@ function textOf(
       : [],
     "Collectives of a step",
     ...Array.from(kinds, ([kind, calls]) => row(kind, formatBytes(total(calls)), `${calls.length} ×`)),
-    row("received by it", formatBytes(step.bytesCommunicated)),
-    `Calculated by it   ${(step.flops / 1e12).toPrecision(4)} TFLOP`,
+    row("received", formatBytes(step.bytesCommunicated)),
+    `Compute   ${(step.flops / 1e12).toPrecision(4)} TFLOP`,
   ];
 }

@@ -10,6 +10,7 @@ import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
 import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates, noTemplate } from "../data/chat/load_template.ts";
@@ -65,11 +66,11 @@ const SECTIONS: readonly [Section<EvalConfig>] = [section(
   "eval",
   z.strictObject({
     places: placesKey.describe(
-      "The model: Hugging Face folder, name in its cache, or checkpoint, with or without --places",
+      "The model: Hugging Face folder, name in its cache, or checkpoint, as an argument or by --places",
     ),
     data: z.array(path).default([]).describe(
-      "Files of text, of rows of text or chats, or of rows with choices (.jsonl, .json, .parquet); name=path for a set with figures " +
-        "of its own",
+      "Files of text, of rows of text or chats, or of rows with choices (.jsonl, .json, .parquet); name=path gives " +
+        "a set metrics of its own",
     ).meta({ otherNames: ["eval-data", "tasks", "dataset"] }),
     adapter: path.optional().describe("Folder of a LoRA adapter of PEFT, beside the model that it is for").meta({
       otherNames: ["lora", "adapter-name-or-path"],
@@ -77,28 +78,29 @@ const SECTIONS: readonly [Section<EvalConfig>] = [section(
     averages: averagesKey,
     ...{ textField, tokenizer, eosToken, sequenceLength, packing, chatTemplate, lossOn },
     skipBadRows: z.boolean().default(false).describe(
-      "Leave out rows that do not fit, and say how many; the first one ends the evaluation otherwise",
+      "Skip rows that cannot be used, and print how many; otherwise the first one ends the evaluation",
     ).meta({ otherNames: ["skip-invalid-rows"] }),
     batch: size.default(8).describe("Samples, or texts with a choice, that are computed at once").meta({
       otherNames: ["batch-size", "global-batch"],
     }),
     addBosToken: z.boolean().default(false).describe(
-      "Multiple choice: begin each text with the begin-of-text token, not empty ones alone",
+      "Multiple choice: begin every text with the beginning-of-text token; without this, only empty ones begin " +
+        "with it",
     ).meta({ otherNames: ["add-bos", "bos"] }),
     delimiter: z.string().optional().describe(
       "Multiple choice: text between a text and each of its choices (default: a blank)",
     ).meta({ otherNames: ["target-delimiter"] }),
-    truncate: z.boolean().default(false).describe(
-      "Multiple choice: cut the begins of texts that are longer than the model's positions",
-    ).meta({ otherNames: ["truncation"] }),
+    truncate: z.boolean().default(false).describe("Multiple choice: truncate the beginning of texts that do not fit")
+      .meta({ otherNames: ["truncation"] }),
     numFewshot: count.default(0).describe(
-      "Multiple choice: questions with their right choices that come before each question: the first other ones of its data",
+      "Multiple choice: few-shot examples before each question, the first others of its data",
     ).meta({ otherNames: ["num-few-shot", "fewshot", "shots"] }),
     fewshotData: z.array(path).default([]).describe(
-      "Multiple choice: files whose first questions are the examples, in place of the data's own",
+      "Multiple choice: files whose first questions are the few-shot examples, instead of the data's own",
     ).meta({ otherNames: ["fewshot-split"] }),
     applyChatTemplate: z.boolean().default(false).describe(
-      "Multiple choice: make a chat of each text, by --chat-template or the tokenizer's, whose answer begins with the choice",
+      "Multiple choice: format each text as a chat, by --chat-template or the tokenizer's; the choice is the start " +
+        "of the answer",
     ).meta({ otherNames: ["chat"] }),
     fewshotAsMultiturn: z.boolean().default(false).describe(
       "With --apply-chat-template: each example is a turn of the user and one of the assistant",
@@ -116,7 +118,7 @@ const BLANK = " ";
 export const commandFlags = (): Promise<readonly Flag[]> => flagsOf(SECTIONS);
 
 /**
- * Measures a model on each set of data and prints the figures.
+ * Measures a model on each set of data and prints the metrics.
  *
  * @param argv the arguments after `eval`
  * @param write receives the text. @default standard output
@@ -138,7 +140,7 @@ export async function evalModel(
   const { places: [folder], adapter, averages, data, json, logSamples } = config;
   if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to evaluate on", got: "nothing" }]);
   if (logSamples && !json) {
-    throw new ConfigError([{ path: "logSamples", expected: "--json with it", got: "it alone" }]);
+    throw new ConfigError([needs("logSamples", "--json", true)]);
   }
   const problems = weightProblems(data, "data");
   if (problems.length > 0) throw new ConfigError(problems);
@@ -177,10 +179,10 @@ function requireChoices(config: EvalConfig, sets: readonly OpenSet[]): void {
     if (isGiven && !hasChoices) problems.push({ path, expected: "rows with choices", got: "none in data" });
   }
   if (fewshotData.length > 0 && numFewshot === 0) {
-    problems.push({ path: "fewshotData", expected: "numFewshot with it", got: "it alone" });
+    problems.push(needs("fewshotData", "numFewshot", fewshotData));
   }
   if (fewshotAsMultiturn && !(applyChatTemplate && numFewshot > 0)) {
-    problems.push({ path: "fewshotAsMultiturn", expected: "applyChatTemplate and numFewshot with it", got: "true" });
+    problems.push(needs("fewshotAsMultiturn", "applyChatTemplate and numFewshot", true));
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }

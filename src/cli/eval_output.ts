@@ -1,5 +1,5 @@
 /**
- * The figures of `fullyshard eval` as text and as JSON.
+ * The metrics of `fullyshard eval` as text and as JSON.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import { type AnsweredRow, CHOICE_RULES, type ChoiceEvaluation, type ShareOfRigh
 import type { Evaluation } from "../train/evaluate.ts";
 import { countOf, shown } from "../words.ts";
 
-/** The figures of a set. */
+/** The metrics of a set. */
 export interface MeasuredSet {
   /** Empty for what has none. */
   readonly name: string;
@@ -30,7 +30,7 @@ export interface MeasuredModel {
 /** Rows that were left out, and that are described in words. */
 const MOST_SKIPPED = 3;
 
-/** One JSON object with all figures; what is not a finite number is null. */
+/** One JSON object with all metrics; what is not a finite number is null. */
 export function evaluationJson({ model, adapter }: MeasuredModel, sets: readonly MeasuredSet[]): string {
   return JSON.stringify({ model, ...adapter === undefined ? {} : { adapter }, sets: sets.map(jsonOf) });
 }

@@ -15,6 +15,7 @@ import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
 import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
+import { needs } from "../config/needs.ts";
 import { section } from "../config/section.ts";
 import { bfloat16, type DType, float16, float32 } from "../dtype.ts";
 import { eosIdsOf } from "../eos_ids.ts";
@@ -31,7 +32,7 @@ import { path } from "../train/config_values.ts";
 const SECTIONS = [section(
   "export",
   z.strictObject({
-    places: placesKey.describe("The checkpoint or Hugging Face folder, with or without --places"),
+    places: placesKey.describe("The checkpoint or Hugging Face folder, as an argument or by --places"),
     out: path.optional().describe("The file to write; with --format hf, the folder"),
     format: z.enum(["gguf", "hf"]).default("gguf").describe("A GGUF file, or a Hugging Face folder"),
     dtype: z.enum(["f32", "f16", "bf16", "q8_0"]).default("f32").describe(
@@ -82,7 +83,7 @@ export async function exportModel(argv: readonly string[]): Promise<number> {
     if (format === "hf") {
       if (tokenizer !== undefined || pre !== undefined) {
         const path = tokenizer === undefined ? "pre" : "tokenizer";
-        throw new ConfigError([{ path, expected: "--format gguf with it", got: "--format hf" }]);
+        throw new ConfigError([needs(path, "--format gguf", tokenizer ?? pre)]);
       }
       return await exportFolder(from, out, model, { dtype, overwrite, averages });
     }

@@ -16,7 +16,7 @@ import { permissionRemedy } from "../runtime/permissions.ts";
 /** Most redirects in a row. */
 const MOST_HOPS = 10;
 
-/** An address of the web, by choice relative to another; undefined for text that is none. */
+/** A web address, absolute or relative to another; undefined for text that is none. */
 export function webAddress(text: string, base?: URL): URL | undefined {
   const url = URL.parse(text, base);
   return url !== null && /^https?:$/.test(url.protocol) ? url : undefined;

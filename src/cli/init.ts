@@ -26,14 +26,14 @@ const flags: readonly Flag[] = [
     name: "folder",
     takes: "many",
     placeholder: "<folder>",
-    description: "Folder of the project, with or without --folder; default: this one",
+    description: "Folder of the project, as an argument or by --folder; default: this one",
   },
   { name: "kind", takes: "one", placeholder: `<${Object.keys(KINDS).join("|")}>`, description: describeKinds() },
   {
     name: "manager",
     takes: "one",
     placeholder: `<${MANAGERS.join("|")}>`,
-    description: "Installs packages; with npm, Bun runs the ranks",
+    description: "Package manager; npm runs ranks under Bun, deno under Deno",
   },
   {
     name: "model",

@@ -24,7 +24,7 @@ import { placesKey, requirePlaces } from "./places.ts";
 const SECTIONS = [section(
   "inspect",
   z.strictObject({
-    places: placesKey.describe("The checkpoint or folder, with or without --places"),
+    places: placesKey.describe("The checkpoint or folder, as an argument or by --places"),
     tensors: z.boolean().default(false).describe("List every tensor"),
     verify: z.boolean().default(false).describe("Read all files and compare checksums"),
     json: z.boolean().default(false).describe("Print one JSON object"),

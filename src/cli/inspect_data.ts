@@ -81,7 +81,7 @@ export async function inspectData(
   const isPreference = config.preference !== undefined;
   if (isPreference) refuseLossPart(lossOn);
   if (config.data.length === 0) {
-    const expected = "files of rows, with or without '--data'";
+    const expected = "files of rows, as arguments or by '--data'";
     throw new ConfigError([{ path: name, expected, got: "nothing" }]);
   }
   const folder = config.tokenizer ?? (config.model === undefined ? undefined : placeOf(config.model));

@@ -25,7 +25,7 @@ import { path } from "../train/config_values.ts";
 const SECTIONS = [section(
   "merge",
   z.strictObject({
-    places: placesKey.describe("The checkpoint, then the folder to write, with or without --places"),
+    places: placesKey.describe("The checkpoint, then the folder to write, as arguments or by --places"),
     modelConfig: path.optional().describe(
       "config.json of the model, or its folder; the checkpoint's own unless given",
     ),

@@ -28,10 +28,10 @@ const SECTIONS = [section(
   "pull",
   z.strictObject({
     places: z.array(z.string()).default([]).describe(
-      "The model or data set, as owner/name or owner/name@revision, with or without --places",
+      "The model or data set, as owner/name or owner/name@revision, as an argument or by --places",
     ),
-    repoType: z.enum(["model", "dataset"]).default("model").describe("What the name is of"),
-    endpoint: z.string().optional().describe(`The server; HF_ENDPOINT, or ${HUB}, unless given`),
+    repoType: z.enum(["model", "dataset"]).default("model").describe("Kind of repository"),
+    endpoint: z.string().optional().describe(`The server (default: HF_ENDPOINT, else ${HUB})`),
     fileHost: z.array(z.string()).default([]).describe(
       "A host that the server sends files from, beside its own: under Deno no other one is asked",
     ),

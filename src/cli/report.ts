@@ -21,7 +21,7 @@ import { placesKey } from "./places.ts";
 const SECTIONS = [section(
   "report",
   z.strictObject({
-    places: placesKey.describe("Folders of runs, with or without --places"),
+    places: placesKey.describe("Folders of runs, as arguments or by --places"),
     out: path.optional().describe(`File to write (default: ${REPORT_FILE} in the run's folder; of several runs, here)`),
   }),
 )] as const;

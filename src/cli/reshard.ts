@@ -18,7 +18,7 @@ import { placesKey, requirePlaces } from "./places.ts";
 const SECTIONS = [section(
   "reshard",
   z.strictObject({
-    places: placesKey.describe("The checkpoint, then the one to write, with or without --places"),
+    places: placesKey.describe("The checkpoint, then the one to write, as arguments or by --places"),
     nproc: z.int().positive().describe("Ranks that it is cut for"),
   }),
 )] as const;

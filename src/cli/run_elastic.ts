@@ -90,9 +90,9 @@ async function saveKept(kept: string, out: string, say: (text: string) => void):
   const { adoptNewest } = await import("../checkpoint/sharded/adopt.ts");
   try {
     const saved = adoptNewest(kept, out);
-    if (saved !== undefined) say(`what was in memory is saved as '${saved.path}'`);
+    if (saved !== undefined) say(`saved the in-memory state as '${saved.path}'`);
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
-    say(`what was in memory is lost: ${error.message}`);
+    say(`could not save the in-memory state: ${error.message}`);
   }
 }

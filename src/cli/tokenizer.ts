@@ -25,7 +25,7 @@ const usual = dataSection.schema.parse({});
 const SECTIONS = [section(
   "tokenizer",
   z.strictObject({
-    data: z.array(path).default([]).describe("Text or .jsonl files, folders or globs, with or without --data"),
+    data: z.array(path).default([]).describe("Text or .jsonl files, folders or globs, as arguments or by --data"),
     textField: z.string().default(usual.textField).describe("Key of a .jsonl line that holds its text"),
     vocab: z.int().min(MIN_VOCAB_SIZE).default(4096).describe("Entries of the vocabulary")
       .meta({ otherNames: ["vocabulary", "vocab-size", "vocabulary-size"] }),
@@ -55,7 +55,7 @@ export async function tokenizer(argv: readonly string[]): Promise<number> {
   if (config.data.length === 0) {
     throw new ConfigError([{
       path: "data",
-      expected: "files to learn from, with or without '--data'",
+      expected: "files to learn from, as arguments or by '--data'",
       got: "nothing",
     }]);
   }

@@ -25,7 +25,7 @@ import { path } from "../train/config_values.ts";
 const SECTIONS = [section(
   "trace",
   z.strictObject({
-    places: placesKey.describe("The folder that ranks traced into, or a flight record, with or without --places"),
+    places: placesKey.describe("The folder that ranks traced into, or a flight record, as an argument or by --places"),
     out: path.optional().describe("File to write (default: trace.json in the folder)"),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
@@ -55,7 +55,7 @@ export async function trace(argv: readonly string[]): Promise<number> {
     const extra = Object.entries({ out, json: json || undefined }).find(([, value]) => value !== undefined);
     if (extra !== undefined) {
       const got = `'${path}', which is a file: a flight record is printed as text`;
-      throw new ConfigError([{ path: `--${extra[0]}`, expected: "the folder of a trace with it", got }]);
+      throw new ConfigError([{ path: `--${extra[0]}`, expected: "the folder of a trace", got }]);
     }
     process.stdout.write(`${shown(flightLines(path).join("\n"))}\n`);
     return 0;

@@ -20,7 +20,7 @@ import { placesKey, requirePlaces } from "./places.ts";
 const SECTIONS = [section(
   "watch",
   z.strictObject({
-    places: placesKey.describe("Folder of the run, with or without --places"),
+    places: placesKey.describe("Folder of the run, as an argument or by --places"),
     interval: z.number().positive().max(3600).default(1).describe("Seconds between two looks at the folder"),
   }),
 )] as const;
@@ -118,7 +118,9 @@ class Lines implements Disposable {
   }
 
   end(_run: RecordedRun, state: RunState): void {
-    if (state === "silent") process.stdout.write("The run is not running, and has left no word of its end\n");
+    if (state === "silent") {
+      process.stdout.write("The run is no longer running and recorded no end; it was probably killed\n");
+    }
   }
 
   [Symbol.dispose](): void {}

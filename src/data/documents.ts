@@ -1,5 +1,5 @@
 /**
- * Documents of text files and JSONL files, in an order that every rank sees alike. Tokens are left to `packing.ts`.
+ * Documents of text files and JSONL files, in an order that every rank sees alike. Tokens are left to `token_stream.ts`.
  *
  * Invariant: a document is valid Unicode text or an error that names the file and the place; nothing is replaced or
  * skipped, other than empty documents, blank lines of JSONL and a byte order mark at the beginning of a file.

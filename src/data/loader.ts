@@ -11,7 +11,7 @@ import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import type { Batch, MicroBatch } from "./micro_batch.ts";
 import { mixedRows } from "./mixed_rows.ts";
 import { type Mixture, MixtureOrder } from "./mixture.ts";
-import type { TokenStream } from "./packing.ts";
+import type { TokenStream } from "./token_stream.ts";
 import { rowsOf, type TokenRows } from "./token_rows.ts";
 import type { Packing, Rows } from "./samples/rows.ts";
 import type { SampleStream } from "./samples/sample.ts";
@@ -156,8 +156,8 @@ export class DataLoader {
   }
 
   /**
-   * Gives every sample once, in the order of the text, and the rest after the last one as a shorter sample. It does not move the
-   * place that training is at. Ranks may get unequal numbers of batches.
+   * Gives every sample once, in data order; the last may be shorter. The training position stays. Ranks may get unequal numbers of
+   * batches.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
     const { rank, worldSize } = this.#options;

@@ -1,6 +1,6 @@
 /**
  * Mixtures: several sources of samples, each with a fixed part. The order of samples is computed from a
- * place, so any rank finds its own, and a resume goes on from a number.
+ * place, so any rank finds its own, and a resume continues at a number.
  *
  * Invariant: each block of the global order has exactly the whole numbers of samples that the weights say, in an order of its own;
  * every source gives each of its samples once before any of them again.
@@ -11,7 +11,7 @@ import { at } from "../at.ts";
 import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import { keyOf, Permutation } from "../random.ts";
 import { pathKind } from "../runtime/files.ts";
-import type { TokenStream } from "./packing.ts";
+import type { TokenStream } from "./token_stream.ts";
 import type { SamplePlace } from "./sampler.ts";
 import type { SampleStream } from "./samples/sample.ts";
 

@@ -6,7 +6,7 @@
  */
 import { ArgumentError } from "../errors.ts";
 import type { MicroBatch } from "./micro_batch.ts";
-import type { TokenStream } from "./packing.ts";
+import type { TokenStream } from "./token_stream.ts";
 import { documentsOf, type PartStream } from "./samples/documents_of.ts";
 import { type Packing, type RowPart, Rows } from "./samples/rows.ts";
 import { IGNORED, type SampleStream, type TokenSample } from "./samples/sample.ts";

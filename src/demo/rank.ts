@@ -7,7 +7,7 @@
 import type { LoopbackWorld } from "../comm/control/workers.ts";
 import { openLoopback } from "../comm/data/loopback.ts";
 import { DataLoader } from "../data/loader.ts";
-import { eosOf, tokensInMemory } from "../data/packing.ts";
+import { eosOf, tokensInMemory } from "../data/token_stream.ts";
 import { BYTE_TOKENIZER } from "../data/tokenizer.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
 import { openDevice } from "../device/registry.ts";
@@ -133,8 +133,7 @@ export async function openDemoRank(place: DemoPlace): Promise<DemoRank> {
 }
 
 /**
- * The memory of a rank under some settings, measured in the second of two steps, as the first one allocates what stays. Every rank
- * calls it.
+ * Memory under these settings, measured in the second step: the first allocates persistent memory. Every rank calls it.
  */
 export async function measureMemory(
   place: DemoPlace,

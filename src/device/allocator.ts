@@ -230,7 +230,9 @@ export class Allocator {
     const seen = new Set<object>();
     let held = 0;
     for (const holder of this.unscoped) held += holder.heldBytes(seen);
-    if (held < asked) return "Use a smaller batch, in the trainer '--micro-batches', a shorter sequence, or more ranks";
+    if (held < asked) {
+      return "Use fewer samples per micro-batch (raise '--micro-batches'), a shorter sequence, or more ranks";
+    }
     return `${this.unscoped.size} tensors outlive every scope and hold ${
       formatBytes(held)
     } with the graphs behind them: begin the body of the ` +

@@ -10,8 +10,7 @@ import type { Device, DevicePtr } from "./device.ts";
 
 /** Advice for buffers without memory. */
 const REMEDIES = {
-  gathered:
-    "what is sharded is gathered while its module runs; call model.call(x), not model.forward(x), or unshard it first",
+  gathered: "its unit is sharded now; call model.call(x), not model.forward(x), or unshard() first",
   own: "it has no values; initialize or load it first",
 } as const;
 

@@ -56,7 +56,7 @@ export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Dev
   if (cpuMath !== "auto") return await openWasmDevice({ ...others, cpuMath });
   // Deno must not ask for a permission that `auto` can do without.
   if (!isPermitted({ name: "ffi" })) {
-    const why = "'auto' may not call native kernels without --allow-ffi";
+    const why = "'auto' may not call native kernels: give Deno --allow-ffi for them";
     return await openWasmDevice({ ...others, cpuMath: "wasm-relaxed", why });
   }
   const native = await openNative({ ...others, ranksOnHost }).catch(obstacle);

@@ -7,10 +7,9 @@
 import { InternalError } from "../errors.ts";
 
 /** Reason why a capture refuses reads: none of the captured work is done yet. */
-export const WAITED =
-  "the host reads a value or waits for the card in it, before anything is computed; do so after a launch";
+export const WAITED = "the captured work reads a value on the host, or waits for the card; do so after the launch";
 /** Reason why a capture refuses copies from the host. */
-export const COPIED_IN = "values of the host are copied to the card in it, which would be the same whenever it is done";
+export const COPIED_IN = "the captured work copies host values to the card; every launch would use the same values";
 
 /** Result and memory of work that was done once before its capture. */
 export interface GraphPlan<T> {

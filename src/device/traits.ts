@@ -32,7 +32,7 @@ export interface DeviceTraits {
   /** Number of logits that a fused loss computes at a time, large enough for efficient products. */
   readonly logitsPerChunk: number;
   /**
-   * Place of device address 0, if device memory lies in this process: its address 0 (`native`), or the begin of a buffer. Undefined
+   * Place of device address 0, if device memory lies in this process: its address 0 (`native`), or the beginning of a buffer. Undefined
    * for memory elsewhere.
    */
   readonly hostBase: "native" | ArrayBufferLike | undefined;

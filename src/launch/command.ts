@@ -37,7 +37,7 @@ export function rankCommand(plan: LaunchPlan, script: string, variables: Variabl
   return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
 }
 
-/** True if a rank runs under Deno without all permissions. */
+/** True if a rank runs under Deno without all permissions (without -A). */
 export function isRestricted({ args }: RankCommand): boolean {
   return args[0] === "run" && !args.includes("-A") && !args.includes("--allow-all");
 }

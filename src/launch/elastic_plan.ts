@@ -5,6 +5,7 @@
  * @module
  */
 import type { Flag } from "../config/flags.ts";
+import { needs } from "../config/needs.ts";
 import type { ConfigProblem } from "../errors.ts";
 
 /** A run whose ranks are started again after a failure. */
@@ -83,8 +84,8 @@ export function readElastic(
   const copies = read("redundancy", "0 or 1", (value) => value === "0" || value === "1") ?? "0";
   const every = read("redundancy-every", "a number from 1", (value) => /^[1-9]\d{0,5}$/.test(value));
   const rejoin = read("rejoin-seconds", "a positive number of seconds", (value) => Number(value) > 0);
-  const needs = (name: string, expected: string): void => {
-    problems.push({ path: `--${name}`, expected, got: `'${text(name)}'` });
+  const lacks = (name: string, other: string): void => {
+    problems.push(needs(`--${name}`, other, text(name)));
   };
   if (restarts === "0") {
     if (fewest.isRange) {
@@ -95,11 +96,11 @@ export function readElastic(
       });
     }
     for (const name of ["redundancy", "redundancy-every", "rejoin-seconds"]) {
-      if (text(name) !== undefined && text(name) !== "0") needs(name, "--max-restarts from 1 with it");
+      if (text(name) !== undefined && text(name) !== "0") lacks(name, "--max-restarts of at least 1");
     }
     return undefined;
   }
-  if (copies === "0" && text("redundancy-every") !== undefined) needs("redundancy-every", "--redundancy 1 with it");
+  if (copies === "0" && text("redundancy-every") !== undefined) lacks("redundancy-every", "--redundancy 1");
   return {
     fewestHosts: fewest.hosts,
     fewestRanks: fewest.ranks,

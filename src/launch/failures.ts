@@ -60,7 +60,7 @@ export function describeFailures(
     say(
       isHere(early)
         ? `rank ${early} ended, without an error of its own, while others awaited it`
-        : `rank ${early}, on another host, ended or stopped all before`,
+        : `rank ${early}, on another host, failed earlier; see that host's output`,
     );
   }
   const isAlone = failures.length + stopped.length === 1;

@@ -72,11 +72,11 @@ export function nextWorld(state: WorldState, limits: WorldLimits, outcome: Launc
   if (state.restarts >= limits.maxRestarts) {
     return {
       kind: "end",
-      why: `not started again: ${countOf(state.restarts, "restart")} of ${limits.maxRestarts} are used up`,
+      why: `not restarted: --max-restarts ${limits.maxRestarts} is used up`,
     };
   }
   if (error !== undefined && error === state.lastError) {
-    return { kind: "end", why: "not started again: the same error came twice, and would come again" };
+    return { kind: "end", why: "not restarted: the same error came twice, and would come again" };
   }
   const left = limits.fewestRanks === limits.mostRanks ? limits.mostRanks : state.numRanks - lost.length;
   const numRanks = ranksToGoOnWith(left, limits, words.worldSizes);

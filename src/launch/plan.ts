@@ -69,7 +69,7 @@ export const runFlags: readonly Flag[] = [
     ...one(
       "nproc-per-node",
       "<n|auto|cpu|gpu|min:max>",
-      "Ranks to start on this host; auto and cpu: one for each core; gpu: one for each card; 2:4: four, of which two may be lost",
+      "Ranks to start on this host; auto, cpu: one per core; gpu: one per GPU; 2:4: start 4, continue with at least 2",
       "1",
     ),
     otherNames: ["nproc", "num-processes", "np", "n"],
@@ -85,7 +85,7 @@ export const runFlags: readonly Flag[] = [
   {
     name: "standalone",
     takes: "switch",
-    description: "One host and no outside rendezvous, which is how it runs unless --nnodes says otherwise",
+    description: "One host without external rendezvous; the default",
   },
   ...elasticFlags,
   one("monitor-interval", "<seconds>", "Accepted as torchrun does; ranks are watched without polling"),
@@ -98,12 +98,12 @@ export const runFlags: readonly Flag[] = [
   one(
     "trace",
     "<folder|file.json>",
-    "Trace what ranks do when, for Perfetto: a file, or a folder for 'fullyshard trace'",
+    "Write a Perfetto trace: a .json file, or a folder to merge by 'fullyshard trace'",
   ),
   {
     name: "profile",
     takes: "switch",
-    description: "Tell at the end how long each kernel of rank 0's steps takes, at which rates, beside the machine's",
+    description: "Print rank 0's time per kernel at the end, beside this machine's peak",
   },
   one("log-dir", "<folder>", "Keep each rank's output here too, in <run>/rank<r>/{stdout,stderr}.log"),
   one("redirects", "<0-3|r:n,...>", "Output to log files only: 1 stdout, 2 stderr, 3 both", "0", "r"),
@@ -113,13 +113,13 @@ export const runFlags: readonly Flag[] = [
   one(
     "rdzv-endpoint",
     "<host:port,...>",
-    "As --master-addr and --master-port; with --max-restarts of every host, so that one which comes back finds the others",
+    "host:port where ranks meet; with --max-restarts list every host, so that a returning host finds the run",
   ),
   one("rdzv-id", "<name>", "Prefix of the run's name"),
   {
     name: "rdzv-insecure",
     takes: "switch",
-    description: "Let several hosts meet without FULLYSHARD_TOKEN: whoever reaches the port may join the run",
+    description: "Let several hosts meet without FULLYSHARD_TOKEN: any program that reaches the port may join",
   },
   one("runtime", "<bun|deno|auto>", "Runtime of the ranks; auto: the one that runs this command", "auto"),
   one("deno-args", "<args>", "Arguments for Deno in place of the default permissions, e.g. --deno-args='-A'"),

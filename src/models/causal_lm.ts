@@ -28,7 +28,7 @@ export interface CausalLmInputs extends Omit<LayerContext, "seqLength"> {
   readonly inputIds: Tensor;
   /** The token that each position is to predict, int32 [batch, seq]; -100 counts for nothing. Already shifted. */
   readonly labels?: Tensor | undefined;
-  /** Returns the scores of the last n positions only; 0 is all. @default 0 */
+  /** Returns the logits of the last n positions only; 0 is all. @default 0 */
   readonly logitsToKeep?: number | undefined;
   /** With labels: returns the loss and the likeliest id of each token in place of their sum. @default false */
   readonly perToken?: boolean | undefined;
@@ -56,7 +56,7 @@ export interface ModelParts {
   readonly tail: readonly Module[];
 }
 
-/** A causal language model: with labels it gives the loss, else the scores. */
+/** A causal language model: with labels it gives the loss, else the logits. */
 export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutput> {
   /** The `config.json` that `transformers` reads. */
   readonly hfConfig: Readonly<Record<string, unknown>>;
@@ -72,7 +72,7 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   files: ModelFiles | undefined;
   /** Small files that each save writes beside the weights, from the folder of `openModel`. */
   companions: Companions | undefined;
-  /** Keys that saved configs have otherwise than `hfConfig`, e.g. the end of text of another tokenizer. */
+  /** Keys that a save overrides in `hfConfig`, e.g. the end-of-text token of another tokenizer. */
   configChanges: Readonly<Record<string, unknown>> | undefined;
   /** The ranks that share the positions of each row. Set by `parallelizeContext`. @default each rank computes all positions */
   positions: ProcessGroup | undefined;

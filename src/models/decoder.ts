@@ -86,17 +86,17 @@ export interface DecoderParts {
   readonly headBias?: boolean;
   /** Cuts of the blocks under tensor parallelism. @default the family cannot be cut yet */
   readonly tensorPlan?: FamilyTensorPlan;
-  /** Divisor of the scores. @default 1 */
+  /** Divisor of the logits. @default 1 */
   readonly logitsScaling?: number;
-  /** Bound c of the scores: a score becomes c tanh(score / c). @default none */
+  /** Bound c of the logits: a logit becomes c tanh(logit / c). @default none */
   readonly logitsSoftcap?: number | undefined;
-  /** FieldNames in others' files. @default the names written here */
+  /** Names of tensors in files that other programs wrote. @default the names written here */
   readonly otherFiles?: Omit<OtherFiles, "bodyPrefix">;
-  /** FieldNames of fields: of the body, and of the model. */
+  /** FQN parts of the fields: of the body, and of the whole model. */
   readonly names?: { readonly body?: FieldNames; readonly whole?: FieldNames };
 }
 
-/** FieldNames of the inputs of a model. */
+/** Names of a model's inputs. */
 const INPUTS: KnownKeys<CausalLmInputs> = {
   ...{ inputIds: true, labels: true, logitsToKeep: true, random: true, attentionMask: true, positionIds: true },
   ...{

@@ -24,7 +24,7 @@ export interface DecoderConfig {
   readonly init: Init;
   /** The row of the embedding that lookups give no gradient, if there is one. */
   readonly paddingIdx: number | undefined;
-  /** Probability that a token does not hear another one in training. */
+  /** Dropout probability of attention weights in training. */
   readonly attentionDropout: number;
 }
 

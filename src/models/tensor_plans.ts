@@ -29,7 +29,7 @@ interface AttentionNames {
 }
 
 /**
- * An attention whose heads are cut over ranks. Where attention drops out, all heads are computed on all ranks, by parts of the
+ * An attention whose heads are cut over ranks. Where attention applies dropout, all heads are computed on all ranks, by parts of the
  * weights: so masks are the same as on one rank.
  */
 export function attentionPlan(

@@ -82,7 +82,7 @@ export interface SelfAttentionOptions {
   readonly scale?: number;
   /** Bound c of the scores: a score becomes c tanh(score / c). @default none */
   readonly softcap?: number | undefined;
-  /** FieldNames of the fields. */
+  /** Names of the fields in FQNs. */
   readonly names?: FieldNames;
 }
 

@@ -107,7 +107,7 @@ export class Dropout extends Module<[x: Tensor, context?: RandomContext], Tensor
   }
 }
 
-/** A layer that drops out, where there is something to drop. */
+/** A layer that applies dropout, where there is something to drop. */
 export function dropoutOf(p: number = 0): Dropout | undefined {
   return p === 0 ? undefined : new Dropout(p);
 }

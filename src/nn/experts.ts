@@ -28,7 +28,7 @@ export interface ExpertsOptions {
   readonly numExperts: number;
   /** Width of one. */
   readonly intermediateSize: number;
-  /** The activation of gates that all come before all ups, or how gates and ups that come in turn are clamped. */
+  /** The activation where all gates precede all ups, or the clamping of interleaved gates and ups. */
   readonly activation: Activation | ClampedSwigluAttrs;
   /** Initialization of weights; biases are zeros. */
   readonly init: Init;

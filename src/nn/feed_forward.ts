@@ -49,7 +49,7 @@ export interface FeedForwardOptions {
   readonly bias?: boolean;
   /** Layout of the weights. @default `outIn` */
   readonly layout?: WeightLayout;
-  /** FieldNames of the fields. */
+  /** Names of the fields in FQNs. */
   readonly names?: FieldNames;
 }
 

@@ -1,5 +1,5 @@
 /**
- * The head of a language model: from hidden states to the scores of the next token, or straight to the loss. The head
+ * The head of a language model: from hidden states to the logits of the next token, or straight to the loss. The head
  * is a module, so that it can be a unit.
  *
  * @module
@@ -39,9 +39,9 @@ export interface HeadOutput {
 export interface HeadOptions {
   /** True if it has a bias. @default false */
   readonly bias?: boolean;
-  /** Divisor of the scores. @default 1 */
+  /** Divisor of the logits. @default 1 */
   readonly logitsScaling?: number;
-  /** Bound c of the scores: a score becomes c tanh(score / c). @default none */
+  /** Bound c of the logits: a logit becomes c tanh(logit / c). @default none */
   readonly softcap?: number | undefined;
 }
 
@@ -71,7 +71,7 @@ export class LanguageModelHead extends Module<
   ) {
     super();
     const { bias = false, logitsScaling = 1 } = options;
-    if (bias && logitsScaling !== 1) throw new ArgumentError("Cannot divide the scores of a head that has a bias");
+    if (bias && logitsScaling !== 1) throw new ArgumentError("Cannot divide the logits of a head that has a bias");
     this.weight = weight instanceof Parameter
       ? weight
       : new Parameter(device, [vocabSize, hiddenSize], { init: weight });
@@ -80,14 +80,14 @@ export class LanguageModelHead extends Module<
     this.#softcap = options.softcap;
   }
 
-  /** Bound c of the scores: a score becomes c tanh(score / c). Undefined: no bound. */
+  /** Bound c of the logits: a logit becomes c tanh(logit / c). Undefined: no bound. */
   get softcap(): number | undefined {
     return this.#softcap;
   }
 
   /**
-   * hidden [batch, seq, hidden], labels int32 [batch, seq]; scores of the last `logitsToKeep` positions, 0 is all; with labels, of each
-   * token where `isPerToken`
+   * hidden [batch, seq, hidden], labels int32 [batch, seq]; logits of the last `logitsToKeep` positions, 0 is all; with labels the
+   * loss, or with `isPerToken` the loss of each token
    */
   forward(
     hidden: Tensor,
@@ -105,7 +105,7 @@ export class LanguageModelHead extends Module<
     const seq = at(hidden.shape, 1, "dim");
     if (!Number.isSafeInteger(logitsToKeep) || logitsToKeep < 0) {
       throw new ArgumentError(
-        `Cannot give the scores of the last ${logitsToKeep} positions: it must be a whole number`,
+        `Cannot give the logits of the last ${logitsToKeep} positions: it must be a whole number`,
       );
     }
     // As a slice from the end does in transformers, more than there are give all.
@@ -116,7 +116,7 @@ export class LanguageModelHead extends Module<
     return { logits: softcap === undefined ? logits : logits.div(softcap).tanh().mul(softcap) };
   }
 
-  /** Hidden states divided as the scores are to be, which are linear in them: the loss never holds all scores. */
+  /** Hidden states divided as the logits are to be, which are linear in them: the loss never holds all logits. */
   scaled(hidden: Tensor): Tensor {
     return this.#logitsScaling === 1 ? hidden : hidden.mul(1 / this.#logitsScaling);
   }

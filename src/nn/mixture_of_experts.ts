@@ -25,7 +25,7 @@ export interface MixtureOptions extends ExpertsOptions {
   readonly jitters?: readonly number[];
   /** True if the mixture returns the router's logits, for the balancing loss. @default false */
   readonly outputRouterLogits?: boolean;
-  /** FieldNames of the fields. */
+  /** Names of the fields in FQNs. */
   readonly names?: FieldNames;
 }
 

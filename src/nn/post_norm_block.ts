@@ -21,7 +21,7 @@ export interface PostNormParts {
   readonly preFeedforwardLayernorm?: Layer;
   /** Behind the feed-forward. */
   readonly postFeedforwardLayernorm: Layer;
-  /** FieldNames of the fields. */
+  /** Names of the fields in FQNs. */
   readonly names?: FieldNames;
 }
 

@@ -54,7 +54,7 @@ export interface PreNormParts {
   readonly mlpDropout?: number;
   /** Factor on both outputs before they are added to the residual. @default 1 */
   readonly residualScale?: number;
-  /** FieldNames of the fields. */
+  /** Names of the fields in FQNs. */
   readonly names?: FieldNames;
 }
 

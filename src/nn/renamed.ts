@@ -5,7 +5,7 @@
  */
 import { Module } from "./module.ts";
 
-/** FieldNames of fields in FQNs, where they are not the field's in snake_case. */
+/** Names of fields in FQNs, where they are not the field's name in snake_case. */
 export type FieldNames = Readonly<Record<string, string>>;
 
 /** A module with configurable field names. */

@@ -141,7 +141,7 @@ function updateMatrices({ device, block, args, state }: UpdateCall<MuonSettings>
 
 /**
  * Muon over float32 master weights. Each matrix is gathered in bfloat16 on one of the ranks that share it, which orthogonalizes it: so
- * the weights have the bits of one rank.
+ * the weights are bitwise equal to those of one rank.
  *
  * @example
  * ```ts

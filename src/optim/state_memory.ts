@@ -104,7 +104,7 @@ export class UpdateRoom implements Disposable {
   readonly #buffers = new Map<Device, Map<string, Buffer>>();
 
   /**
-   * Allocates the memory; none where no state rests in a pool.
+   * Allocates the memory; none where no state is kept in a pool.
    *
    * @throws {OutOfMemoryError} if a device has none left
    */

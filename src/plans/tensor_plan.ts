@@ -19,7 +19,7 @@ export interface TensorPlanOptions {
  * The plan by which a model is cut over an axis, as transformers' `tp_plan="auto"` does for families that have one there.
  *
  * @param own styles by name that replace the family's, or are added to them
- * @throws {UnsupportedError} if the family has no plan, and none is given; or for `sequenceParallel` of a model that drops out between
+ * @throws {UnsupportedError} if the family has no plan, and none is given; or for `sequenceParallel` of a model that applies dropout between
  * layers
  * @example
  * ```ts

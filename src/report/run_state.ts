@@ -8,7 +8,7 @@ import { livesHere, parseHolder } from "../locks/lock_holder.ts";
 import { pathKind, readTextSync } from "../runtime/files.ts";
 import { eventsOfType, type RunEvent } from "./run_event.ts";
 
-/** State of a run; `silent` if it has ended without a word, as a killed run does, or is older than events. */
+/** State of a run; `silent` if it has ended without an end event, as a killed run does, or is older than events. */
 export type RunState = "running" | "finished" | "stopped" | "failed" | "silent";
 
 /** The state of the run in a folder. A process on another host counts as living. */

@@ -104,7 +104,7 @@ function bar(part: number, whole: number): Html {
 /** Ranks at the last warning while a rank waited: who waited, and for whom. */
 export function ranksOf({ events, series }: RecordedRun): Html {
   const newest = eventsOfType(events, "ranks").at(-1);
-  if (newest === undefined) return safe`<p>No rank has waited so long for another that it gave a warning.</p>`;
+  if (newest === undefined) return safe`<p>No rank waited long enough to cause a warning.</p>`;
   const { ranks, time } = newest;
   const ended = (series.values["wall_time"] ?? []).at(-1);
   const since = typeof ended === "number" && ended * 1000 > time

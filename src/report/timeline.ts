@@ -28,7 +28,7 @@ export interface TimelineSpan {
   /** Subject: a call, the forward or backward of a unit, a wait, the free of its parameters. */
   readonly kind: "gather" | "reduce" | "forward" | "backward" | "wait" | "free" | "call";
   readonly name: string;
-  /** Microseconds from the begin of the step. */
+  /** Microseconds from the beginning of the step. */
   readonly begin: number;
   readonly end: number;
 }
@@ -46,7 +46,7 @@ export interface Timeline {
   readonly step: number;
   /** Milliseconds since the epoch at which the first rank's process began. */
   readonly origin: number;
-  /** Microseconds from the first rank's begin of the step to the last rank's end. */
+  /** Microseconds from the first rank's beginning of the step to the last rank's end. */
   readonly duration: number;
   readonly worldSize: number;
   readonly ranks: readonly TimelineRank[];

@@ -22,7 +22,7 @@ export interface TrackedRun {
   readonly folder: string;
   /** The run's name. */
   readonly name: string;
-  /** The step that a resumed run goes on from; 0 for a new one. Numbers of later steps are to be dropped. */
+  /** The step that the run resumed from; 0 for a new one. Numbers of later steps are to be dropped. */
   readonly step: number;
   /** The configuration, as text by key. */
   readonly settings: Readonly<Record<string, string>>;

@@ -7,6 +7,7 @@ import * as z from "zod";
 import { addLora, loraOf, type LoraOptions } from "../adapters/lora.ts";
 import { quantizeModel } from "../adapters/quantize.ts";
 import { ALL_LINEAR } from "../adapters/targets.ts";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { ArgumentError, ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -63,7 +64,7 @@ export const adapterSection: Section<AdapterConfig> = section(
       }),
     useRslora: z.boolean().default(false).describe("LoRA: multiply the adapter's output by alpha / √r instead"),
     frozenDtype: z.enum(["file", "float32", "bfloat16", "float16"]).default("file").describe(
-      "Dtype of frozen weights where they are sharded: the dtype of their file, or one for all",
+      "Storage dtype of frozen sharded weights: file: as in their file; or one dtype",
     ).meta({ otherNames: ["base-dtype"] }),
     loadIn4bit: z.boolean().default(false).describe(
       "With an adapter: keep frozen linear layers in 4 bits an element (QLoRA)",
@@ -104,16 +105,15 @@ export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
   for (const [path, value] of Object.entries(others)) {
     const isGiven = Array.isArray(value) ? value.length > 0 : value !== undefined;
     if (!isGiven || loraR !== undefined) continue;
-    problems.push({ path, expected: "loraR with it", got: `${JSON.stringify(value)} alone` });
+    problems.push(needs(path, "loraR", value));
   }
   if (config.frozenDtype !== "file" && loraR === undefined && adapter === undefined) {
-    const got = `'${config.frozenDtype}' alone, and no weight is frozen`;
-    problems.push({ path: "frozenDtype", expected: "loraR or adapter with it", got });
+    problems.push(needs("frozenDtype", "loraR or adapter", config.frozenDtype));
   }
   problems.push(...quantizationProblems(config));
   if (adapter !== undefined && loraR !== undefined) {
-    const got = `both; remove it, as the adapter '${adapter}' has a rank of its own`;
-    problems.push({ path: "loraR", expected: "a new adapter or one that there is", got });
+    const got = `both; remove loraR: '${adapter}' already has a rank`;
+    problems.push({ path: "loraR", expected: "either adapter or loraR", got });
   }
   const patterns = loraTargetModules.filter((one) => IS_PATTERN.test(one));
   if (patterns.length > 0 && loraTargetModules.length > 1) {
@@ -140,17 +140,16 @@ function quantizationProblems(config: AdapterConfig): readonly ConfigProblem[] {
   const problems: ConfigProblem[] = [];
   const [asked] = [...loadIn4bit ? ["loadIn4bit"] : [], ...loadIn8bit ? ["loadIn8bit"] : []];
   if (asked !== undefined && loraR === undefined && adapter === undefined) {
-    const got = "it alone, and quantized weights are not trained";
-    problems.push({ path: asked, expected: "loraR or adapter with it", got });
+    problems.push(needs(asked, "loraR or adapter", true));
   }
   if (loadIn4bit && loadIn8bit) {
     problems.push({ path: "loadIn8bit", expected: "loadIn4bit or loadIn8bit", got: "both" });
   }
   if (bnb4bitUseDoubleQuant && !loadIn4bit) {
-    problems.push({ path: "bnb4bitUseDoubleQuant", expected: "loadIn4bit with it", got: "it alone" });
+    problems.push(needs("bnb4bitUseDoubleQuant", "loadIn4bit", true));
   }
   if (asked !== undefined && frozenDtype !== "file") {
-    const got = `'${frozenDtype}' and ${asked}; what is not quantized keeps the dtype of its file`;
+    const got = `'${frozenDtype}' and ${asked}: weights that are not quantized keep their file's dtype`;
     problems.push({ path: "frozenDtype", expected: "'file' with quantized weights", got });
   }
   return problems;

@@ -10,6 +10,7 @@ import { PIPELINE_SCHEDULES, type PipelineSchedule } from "../axes/pipeline_sche
 import { PIPELINE_SPLITS, type PipelineSplit } from "../axes/pipeline_split.ts";
 import { STYLE_NAMES, type StyleName } from "../axes/styles.ts";
 import type { MeshShape } from "../comm/mesh.ts";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { countOf } from "../words.ts";
@@ -43,13 +44,15 @@ export const axesSection: Section<AxesConfig> = section(
   "axes",
   z.strictObject({
     tpSize: size.optional().describe(
-      "Ranks that read the same rows and compute with parts of the weights: tensor parallelism (default: 1)",
+      "Tensor parallelism: ranks that read the same rows, each with a part of the weights (default: 1)",
     ).meta({ otherNames: ["tensor-parallel-size", "tensor-parallel-degree", "tp"] }),
     tpPlan: z.union([z.literal("auto"), z.record(z.string(), style)]).optional().describe(
-      "Layers that are cut: auto: by the family's plan; or styles by name as JSON, which replace the plan's (default: auto)",
+      "Tensor-parallel style of each layer: auto: the family's plan; or JSON of names to styles, which override it " +
+        "(default: auto)",
     ),
     enableSequenceParallel: z.boolean().default(false).describe(
-      "With tpSize: between cut layers, each rank has a part of the positions of every row: norms and residuals take less memory",
+      "With tpSize: between cut layers, each rank has a part of the positions of every row: norms and residuals " +
+        "take less memory",
     ).meta({ otherNames: ["sequence-parallel"] }),
     fsdpSize: size.optional().describe("Ranks that share a copy of the model (default: what the other sizes leave)")
       .meta({
@@ -59,22 +62,23 @@ export const axesSection: Section<AxesConfig> = section(
       otherNames: ["data-parallel-replicate-degree"],
     }),
     cpSize: size.default(1).describe(
-      "Ranks that share the positions of each row, whose keys and values attention gathers: context parallelism",
+      "Context parallelism: ranks that share the positions of each row; attention gathers their keys and values",
     ).meta({ otherNames: ["context-parallel-size", "context-parallel-degree", "cp"] }),
     epSize: size.default(1).describe(
-      "Of the ranks that share a copy, those that divide its experts; tokens go to the ranks of their experts: expert parallelism",
+      "Expert parallelism: number of ranks, among those that share a copy, over which experts are divided; tokens " +
+        "travel to them and back",
     ).meta({ otherNames: ["expert-parallel-size", "expert-parallel-degree", "ep"] }),
     ppSize: size.default(1).describe(
-      "Ranks that have consecutive blocks of the model, through which micro-batches go: pipeline parallelism",
+      "Pipeline parallelism: ranks that hold consecutive blocks of the model, through which micro-batches pass",
     ).meta({ otherNames: ["pipeline-parallel-size", "pipeline-parallel-degree", "pp"] }),
     ppSchedule: z.enum(PIPELINE_SCHEDULES).default("1f1b").describe(
-      "With ppSize: order of forwards and backwards; interleaved: each rank has several stages, which are waited for less",
+      "With ppSize: 1f1b: one stage per rank; interleaved: several, with a smaller bubble and more messages",
     ).meta({ otherNames: ["pipeline-parallel-schedule"] }),
     ppStagesPerRank: size.optional().describe(
       "Stages of each rank by ppSchedule interleaved (default: 2; 1 by 1f1b)",
     ),
     ppSplit: z.enum([...PIPELINE_SPLITS, "flops"]).default("layers").describe(
-      "Division into stages: as many layers each, or about as many parameters or flops, embedding and head counted",
+      "Divide blocks into stages evenly by: layers; parameters; flops (the last two count embedding and head)",
     ),
     ppLayers: z.array(size).default([]).describe(
       "Blocks of each stage, in place of ppSplit: e.g. 7,9 (default: as ppSplit says)",
@@ -106,10 +110,14 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
   const text = sizes.map(([name, given]) => `${name} ${given}`).join(" × ");
   if (tpPlan !== undefined && (tpSize === 1 || (tpSize === undefined && fsdpSize === undefined))) {
     const got = tpSize === undefined ? "neither" : "tpSize 1";
-    problems.push({ path: "tpPlan", expected: "tpSize from 2 with it, or fsdpSize, which leaves the rest to it", got });
+    problems.push({
+      path: "tpPlan",
+      expected: "tpSize of at least 2, or fsdpSize, which leaves the other ranks to it",
+      got,
+    });
   }
   if (config.enableSequenceParallel && (tpSize ?? (tpPlan === undefined ? 1 : 2)) === 1) {
-    problems.push({ path: "enableSequenceParallel", expected: "false, or tpSize from 2 with it", got: "true" });
+    problems.push(needs("enableSequenceParallel", "tpSize of at least 2", true));
   }
   if ((sizes.length > 0 || epSize > 1) && mesh !== "shard") {
     const what = [...sizes.length > 0 ? [text] : [], ...epSize > 1 ? [`epSize ${epSize}`] : []].join(" with ");
@@ -152,7 +160,9 @@ function stageProblems(
         ppLayers: ppLayers.length > 0,
       })
     ) {
-      if (isGiven) problems.push({ path, expected: "ppSize from 2 with it", got: "ppSize 1" });
+      if (isGiven) {
+        problems.push({ path, expected: "ppSize of at least 2", got: `ppSize 1; set it, or remove ${path}` });
+      }
     }
     return problems;
   }
@@ -181,9 +191,9 @@ function expertProblems(
   const expected = strategy === "ddp"
     ? "1 with strategy ddp, which copies all experts"
     : tensor > 1
-    ? "1 with a tensor axis, as both are not there together yet"
+    ? "1 with a tensor axis, not implemented together yet"
     : cpSize > 1
-    ? "1 with cpSize above 1, as both are not there together yet"
+    ? "1 with cpSize above 1, not implemented together yet"
     : shard % epSize !== 0
     ? `a number that divides the ${countOf(shard, "rank")} that share a copy`
     : undefined;

@@ -37,8 +37,8 @@ export interface StepLoss {
 }
 
 /**
- * A micro-batch of one row whose labels are all ignored. A rank with fewer micro-batches than others computes it, so that all ranks
- * make the same calls.
+ * A one-row micro-batch whose labels are all ignored. A rank that has fewer micro-batches than others runs it, so that all ranks make
+ * the same collectives.
  */
 export const IGNORED_ROW: MicroBatch = {
   inputIds: Int32Array.of(0),

@@ -9,7 +9,7 @@ import type { EvaluationConfig } from "./evaluation_config.ts";
 
 /** The best evaluation so far, with the Trainer's names; plain JSON, which checkpoints keep. */
 export interface BestState {
-  /** The figure that decides, as it is called in `metrics.jsonl`: `eval_loss`. */
+  /** The metric that decides, as it is called in `metrics.jsonl`: `eval_loss`. */
   readonly metric: string;
   /** Its best value. */
   readonly best_metric: number;
@@ -33,7 +33,7 @@ const SMALLER_IS_BETTER = /(?:loss|perplexity)$/;
 
 /** The best evaluation of a run. */
 export class BestEvaluation {
-  /** The figure that decides, as it is called in `metrics.jsonl`. */
+  /** The metric that decides, as it is called in `metrics.jsonl`. */
   readonly metric: string;
   readonly #greaterIsBetter: boolean;
   readonly #patience: number;
@@ -53,7 +53,7 @@ export class BestEvaluation {
     return this.#state;
   }
 
-  /** Goes on from a checkpoint's state. Ignores a state whose figure (loss, accuracy, …) is another. */
+  /** Goes on from a checkpoint's state. Ignores a state whose metric (loss, accuracy, …) is another. */
   restore(state: BestState): void {
     if (state.metric === this.metric) this.#state = state;
   }
@@ -92,12 +92,12 @@ export class BestEvaluation {
 }
 
 /**
- * The name in `metrics.jsonl` of the figure that decides.
+ * The name in `metrics.jsonl` of the metric that decides.
  *
  * @param given as the configuration has it, with or without `eval_`
- * @param available names of all figures
+ * @param available names of all metrics
  * @returns undefined if none is named, and it is not clear which
- * @throws {ConfigError} if there is no such figure
+ * @throws {ConfigError} if there is no such metric
  */
 export function metricOf(given: string | undefined, available: readonly string[]): string | undefined {
   if (given !== undefined) {

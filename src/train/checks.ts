@@ -4,15 +4,16 @@
  *
  * @module
  */
-import { otherMicroBatches } from "../axes/pipeline_schedule.ts";
+import { microBatchProblem } from "../axes/pipeline_schedule.ts";
 import { otherCheckpoint } from "../checkpoint/format/other_programs.ts";
 import { listCheckpoints, stepOfPath } from "../checkpoint/sharded/directory.ts";
 import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { eosOf } from "../data/packing.ts";
+import { eosOf } from "../data/token_stream.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { Device } from "../device/device.ts";
 import type { DeviceTraits } from "../device/traits.ts";
+import { needs } from "../config/needs.ts";
 import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
@@ -49,7 +50,7 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
 export function requireThreads({ threads = 1 }: Pick<RunConfig, "threads">): void {
   const most = mostThreads();
   if (threads <= most) return;
-  const expected = `at most ${most} on ${countOf(coreCount(), "core")}, of which a rank uses its share unless given`;
+  const expected = `at most ${most} on ${countOf(coreCount(), "core")}; leave --threads out to use this rank's share`;
   throw new ConfigError([{ path: "--threads", expected, got: String(threads) }]);
 }
 
@@ -60,7 +61,7 @@ export function requireThreads({ threads = 1 }: Pick<RunConfig, "threads">): voi
  */
 export function requireTracker({ runName, reportTo }: Pick<RunConfig, "runName" | "reportTo">): void {
   if (runName === undefined || reportTo.length > 0) return;
-  throw new ConfigError([{ path: "runName", expected: "reportTo with it", got: `'${runName}' alone` }]);
+  throw new ConfigError([needs("runName", "reportTo", runName)]);
 }
 
 /**
@@ -94,7 +95,8 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
     const expected = `a multiple of ${parts} (${countOf(worldSize, "rank")} × ${
       countOf(microBatches, "micro-batch", "micro-batches")
     })`;
-    problems.push({ path: "globalBatch", expected, got: String(globalBatch) });
+    const nearest = Math.ceil(globalBatch / parts) * parts;
+    problems.push({ path: "globalBatch", expected, got: `${globalBatch}: use ${nearest}, or other micro-batches` });
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }
@@ -109,21 +111,22 @@ export function requireCompatible(config: StepConfig): void {
   const { strategy, cpuOffload, offloadStates, mesh, frozenDtype, cudaGraphs, cpSize, epSize, ppSize } = config;
   const { tpSize = 1, loadIn4bit, loadIn8bit, loraR, adapter } = config;
   const problems: ConfigProblem[] = [];
-  const expected = "strategy fsdp with it";
+  const expected = "strategy fsdp";
   if (cpuOffload && strategy === "ddp") {
-    const got = "'ddp': replicas are computed with where they lie; shard the model, or offload nothing";
+    const got = "'ddp', which cannot offload; use strategy fsdp, or remove cpuOffload";
     problems.push({ path: "cpuOffload", expected, got });
   }
   if (mesh !== "shard" && strategy === "ddp") {
-    problems.push({ path: "mesh", expected, got: `'ddp', which copies over all ranks, and '${mesh}'` });
+    const got = `'ddp', which copies the model to every rank, and '${mesh}'; use strategy fsdp, or remove mesh`;
+    problems.push({ path: "mesh", expected, got });
   }
   if (frozenDtype !== "file" && frozenDtype !== "float32" && strategy === "ddp") {
-    const got = `'ddp', which keeps frozen weights in float32, and '${frozenDtype}'`;
+    const got = `'ddp', which keeps frozen weights in float32; use strategy fsdp, or remove frozenDtype`;
     problems.push({ path: "frozenDtype", expected, got });
   }
   for (const [name, size] of Object.entries({ cpSize, epSize, ppSize })) {
     if (cudaGraphs && size > 1) {
-      problems.push({ path: "cudaGraphs", expected: `${name} 1 with it`, got: `${name} ${size}` });
+      problems.push({ path: "cudaGraphs", expected: `${name} 1`, got: `${name} ${size}; remove one of both` });
     }
   }
   if (tpSize > 1 && (loadIn4bit || loadIn8bit)) {
@@ -136,14 +139,14 @@ export function requireCompatible(config: StepConfig): void {
       problems.push({ path: "ppSize", expected, got: String(ppSize) });
     }
     const { ppSchedule: schedule, microBatches } = config;
-    const wanted = otherMicroBatches(schedule, { ranks: ppSize, microBatches });
+    const wanted = microBatchProblem(schedule, { ranks: ppSize, microBatches });
     const beside = `with ppSize ${ppSize} and ppSchedule '${schedule}'`;
     if (wanted !== undefined) {
       problems.push({ path: "microBatches", expected: `${wanted}, ${beside}`, got: String(microBatches) });
     }
   }
   if (offloadStates !== undefined && !cpuOffload) {
-    problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });
+    problems.push(needs("offloadStates", "cpuOffload", offloadStates));
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }
@@ -158,12 +161,12 @@ export function requireSaves({ asyncSave, saveEvery, stateDictType }: RunConfig)
   if (!asyncSave) return;
   const problems: ConfigProblem[] = [];
   if (saveEvery === 0) {
-    const got = "0: no checkpoint is saved, and memory for a copy of all that one holds is taken for nothing";
+    const got = "0, so no checkpoint would be written; set saveEvery, or remove asyncSave";
     problems.push({ path: "saveEvery", expected: "at least 1 with asyncSave", got });
   }
   if (stateDictType !== "sharded") {
     const got =
-      `'${stateDictType}', which all ranks stop to write; make a model of a checkpoint with 'fullyshard merge'`;
+      `'${stateDictType}', which cannot be saved in the background; use 'sharded', and 'fullyshard merge' to get the model`;
     problems.push({ path: "stateDictType", expected: "sharded with asyncSave", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);
@@ -187,13 +190,13 @@ export function requireGraphs(
   if (!cudaGraphs) return;
   const problems: ConfigProblem[] = [];
   if (graphs === undefined) {
-    problems.push({ path: "cudaGraphs", expected: "device cuda with it", got: `'${name}', which has no graphs` });
+    problems.push({ path: "cudaGraphs", expected: "device cuda", got: `'${name}', which has no graphs` });
   }
   if (trace !== undefined) {
     problems.push({ path: "trace", expected: "nothing with cudaGraphs", got: "a folder: a graph shows no kernels" });
   }
   if (cpuOffload) {
-    const got = "true: the host updates what is offloaded, and a graph has no work of the host";
+    const got = "true: offloaded parameters are updated by the host, which a CUDA graph cannot capture";
     problems.push({ path: "cpuOffload", expected: "false with cudaGraphs", got });
   }
   if (graphs !== undefined && size > 1 && !isEnqueued) {
@@ -212,12 +215,11 @@ export function checkpointingOf(config: StepConfig): ActivationCheckpointingOpti
   const { activationCheckpointing: mode, activationCheckpointingEvery: every, gradientCheckpointing } = config;
   const problems: ConfigProblem[] = [];
   if (mode !== "none" && gradientCheckpointing) {
-    const got = `both; remove it, as activationCheckpointing '${mode}' says how`;
-    problems.push({ path: "gradientCheckpointing", expected: "one of two names for one thing", got });
+    const expected = "activationCheckpointing or gradientCheckpointing, not both";
+    problems.push({ path: "gradientCheckpointing", expected, got: `true, and activationCheckpointing '${mode}'` });
   }
   if (mode === "none" && !gradientCheckpointing && every !== 1) {
-    const expected = "activationCheckpointing full or selective with it";
-    problems.push({ path: "activationCheckpointingEvery", expected, got: `${every} and 'none'` });
+    problems.push(needs("activationCheckpointingEvery", "activationCheckpointing full or selective", every));
   }
   if (problems.length > 0) throw new ConfigError(problems);
   if (mode === "none" && !gradientCheckpointing) return undefined;
@@ -242,7 +244,8 @@ export function requirePositions(sequenceLength: number, model: CausalLm): void 
  * @throws {ConfigError}
  */
 export function requireData({ data }: Pick<RunConfig, "data">): void {
-  if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to train on", got: "nothing" }]);
+  if (data.length > 0) return;
+  throw new ConfigError([{ path: "data", expected: "files to train on", got: "nothing: name files with '--data'" }]);
 }
 
 /**
@@ -253,7 +256,8 @@ export function requireData({ data }: Pick<RunConfig, "data">): void {
 export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
   if (tokenizer.vocabSize <= model.vocabSize) return;
   const expected = `at most ${model.vocabSize} ids, as the model has`;
-  throw new ConfigError([{ path: "tokenizer", expected, got: `${tokenizer.vocabSize} from '${tokenizer.path}'` }]);
+  const got = `${tokenizer.vocabSize} from '${tokenizer.path}'; use the model's own tokenizer, or set vocab_size`;
+  throw new ConfigError([{ path: "tokenizer", expected, got }]);
 }
 
 /**
@@ -279,44 +283,44 @@ export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositio
  */
 export function requireOwnFolder(config: RunConfig): void {
   const { out, resume, overwrite, setAside } = config;
-  if (goesOn(config)) {
+  if (resumesInPlace(config)) {
     if (resume !== undefined && resume !== "auto") requireNewest(resume, out);
     return;
   }
   if (overwrite && setAside) {
-    const got = "both: one removes what another run left, the other keeps it";
+    const got = "both: overwrite removes the old output, setAside keeps it";
     throw new ConfigError([{ path: "setAside", expected: "overwrite or setAside", got }]);
   }
   if (overwrite || setAside) requireOtherSources(config);
   if (setAside) return;
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
-    const other = otherOf(newest.path);
+    const other = foreignCheckpointName(newest.path);
     if (other !== undefined) {
       const got = `'${out}' with '${newest.path}', ${other}. Give another folder with '--out'`;
       throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
     }
     const got =
-      `'${out}' with '${newest.path}'. Go on from it with '--resume auto', give another folder with '--out', ` +
-      "or remove this one; '--set-aside' keeps it in a folder beside";
+      `'${out}' with '${newest.path}'. Resume from it with '--resume auto', give another folder with '--out', ` +
+      "remove that checkpoint, or move the old output away with '--set-aside'";
     throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
   const made = overwrite
     ? undefined
     : [METRICS_FILE, "model"].find((name) => entryKind(`${out}/${name}`) !== undefined);
   if (made === undefined) return;
-  const got = `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with ` +
-    "'--overwrite', or keep it beside with '--set-aside'";
+  const got = `'${out}' with '${out}/${made}'. Give another folder with '--out', replace the old output with ` +
+    "'--overwrite', or move it away with '--set-aside'";
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
 
 /** Description of another program's checkpoint; undefined for a checkpoint of this library, complete or not. */
-function otherOf(checkpoint: string): string | undefined {
+function foreignCheckpointName(checkpoint: string): string | undefined {
   return pathExists(`${checkpoint}/${MANIFEST_FILE}`) ? undefined : otherCheckpoint(checkpoint)?.what;
 }
 
 /** True if a run resumes from a checkpoint in its output folder, so that the folder belongs to it. */
-export function goesOn({ out, resume }: Pick<RunConfig, "out" | "resume">): boolean {
+export function resumesInPlace({ out, resume }: Pick<RunConfig, "out" | "resume">): boolean {
   if (resume === "auto") return listCheckpoints(out).length > 0;
   return resume !== undefined && isWithin(resume, out);
 }

@@ -17,6 +17,7 @@ import { type AxesConfig, axesSection } from "./axes_config.ts";
 import { count, path, size } from "./config_values.ts";
 import { type DistillationConfig, distillationSection } from "./distillation_config.ts";
 import { type EvaluationConfig, evaluationSection } from "./evaluation_config.ts";
+import { type HuggingFaceConfig, huggingFaceSection } from "./hugging_face_config.ts";
 import { type OptimizerConfig, optimizerSection } from "./optimizer_config.ts";
 import { type OutputConfig, outputSection } from "./output_config.ts";
 import { type PreferenceConfig, preferenceSection } from "./preference_config.ts";
@@ -36,7 +37,7 @@ export interface DataConfig {
   /** Default: `wrapped` for text, `none` for rows of chats and prompts. */
   readonly packing?: Packing | undefined;
   readonly cache: string;
-  /** Default: of more data than `openStream` names. */
+  /** Default: true for more than 1 GiB of data. */
   readonly streaming?: boolean | undefined;
   readonly chatTemplate?: string | undefined;
   readonly lossOn?: LossPart | undefined;
@@ -79,18 +80,6 @@ export interface ParallelConfig {
 }
 
 /**
- * Configurations of other programs, read as presets of the keys here.
- *
- * @internal
- */
-export interface ForeignKeys {
-  readonly accelerateConfig?: string | undefined;
-  readonly fsdp?: boolean | string | undefined;
-  readonly fsdpConfig?: string | Readonly<Record<string, unknown>> | undefined;
-  readonly distributedConfig?: string | Readonly<Record<string, unknown>> | undefined;
-}
-
-/**
  * Device, memory and timeouts of a rank.
  *
  * @internal
@@ -128,7 +117,7 @@ export interface TrainConfig {
   readonly seed: number;
 }
 
-/** Default peak learning rates: trained weights need small steps. */
+/** Default peak learning rates: smaller where already trained weights are updated. */
 export const PEAK_LEARNING_RATES = {
   fromScratch: 2e-3,
   fineTuning: 2e-5,
@@ -155,38 +144,40 @@ export const dataSection: Section<DataConfig> = section(
   "data",
   z.strictObject({
     data: z.array(path).default([]).describe(
-      "Files of text, or of rows of text or chats (.jsonl, .json, .csv, .parquet); folders or quoted patterns; with weights, as " +
-        "a.jsonl:0.7 b.jsonl:0.3, a mixture of them",
+      "Training data: text files, or rows (.jsonl, .json, .csv, .parquet) with text or chats; folders and quoted " +
+        "patterns too. Weights make a mixture: a.jsonl:0.7 b.jsonl:0.3",
     ).meta({
       otherNames: ["dataset", "dataset-name", "train-file", "input", "interleave-probs", "data-weights"],
     }),
     evalData: z.array(path).default([]).describe(
-      "Files to evaluate on, of the same kinds as data, which are not trained on; name=path for a set with figures of its own",
+      "Held-out files, in the same formats as data; name=path gives a set metrics of its own",
     ).meta({ otherNames: ["eval-dataset", "validation-file", "valid-data", "test-data", "val-data"] }),
     textField: z.string().default("text").describe("Key, or column, of a row that holds its text"),
     tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one"),
     eosToken: z.string().regex(/./s, "a token").optional().describe(
-      "The token that ends documents, where the tokenizer's files name none or another",
+      "End-of-text token after each document, where the tokenizer's files name none or another",
     ),
     sequenceLength: size.default(256).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
     }),
     packing: z.enum(PACKINGS).optional().describe(
-      "Samples of documents: wrapped: one stream, cut anywhere; bfd: several in a sample, which do not see each other, long ones " +
-        "cut off; bfd-split: likewise, long ones in several samples; none: one in a sample, cut off (default: wrapped; of chats none)",
+      "How documents become samples: wrapped: one token stream, cut anywhere; bfd: several documents in a sample, " +
+        "no attention between them, long ones truncated; bfd-split: likewise, long ones split; none: one document, " +
+        "truncated (default: wrapped; none for chats)",
     ).meta({ otherNames: ["packing-strategy", "sample-packing", "neat-packing", "group-texts"] }),
     cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
     streaming: z.boolean().optional().describe(
-      "Tokenize data while it is trained on, window by window, in place of all of it before the first step (default: of more than 1 GiB)",
+      "Tokenize data during training, window by window, instead of all of it before the first step (default: above " +
+        "1 GiB)",
     ).meta({ otherNames: ["stream", "iterable-dataset", "buffer-size", "shuffle-buffer"] }),
-    chatTemplate: path.optional().describe("File of Jinja that makes text of chats (default: the tokenizer's)").meta({
+    chatTemplate: path.optional().describe("Jinja file with the chat template (default: the tokenizer's)").meta({
       otherNames: ["chat-template-path", "template"],
     }),
     lossOn: z.enum(LOSS_PARTS).optional().describe(
       "Part of chats that is trained on (default: the assistant's turns; with prompt and completion, the completion)",
     ).meta({ otherNames: ["assistant-only-loss", "completion-only-loss", "train-on-inputs", "roles-to-train"] }),
     skipBadRows: z.boolean().default(false).describe(
-      "Leave out rows of chats that do not fit, and say how many; the first one ends the run otherwise",
+      "Skip rows of chats that cannot be used, and log how many; otherwise the first one ends the run",
     ).meta({ otherNames: ["skip-invalid-rows", "ignore-errors"] }),
   }),
 );
@@ -196,7 +187,7 @@ const modelSection: Section<ModelConfig> = section(
   "model",
   z.strictObject({
     model: path.optional().describe(
-      "Hugging Face folder, name in its cache, or checkpoint to fine-tune; from scratch without it",
+      "Model to fine-tune: Hugging Face folder, name in its cache, or checkpoint (default: train from scratch)",
     )
       .meta({ otherNames: ["model-name-or-path", "pretrained"] }),
     broadcastFromRank0: z.boolean().default(false).describe(
@@ -211,11 +202,12 @@ export const parallelSection: Section<ParallelConfig> = section(
   z.strictObject({
     strategy: z.enum(["fsdp", "ddp"]).default("fsdp").describe("Shard the model, or replicate it"),
     fsdpPlan: fsdpPlanSchema.default("transformer").describe(
-      "Parameters gathered at a time: transformer: a block; auto: also embeddings, and final norm with head; none: all; or a plan " +
-        "as JSON",
+      "Modules that become FSDP units: transformer: each block; auto: also embeddings, and final norm with head; " +
+        "none: the whole model as one; or a plan as JSON",
     ).meta({ otherNames: ["auto-wrap-policy", "fsdp-auto-wrap-policy", "wrap-policy"] }),
     mesh: z.string().regex(MESH, "shard, hybrid, or replicas x ranks such as 2x4").default("shard").describe(
-      "Ranks that shard the model: shard: all; hybrid: those of each host; 2x4: 4, in each of 2 replicas",
+      "How ranks share the model: shard: one copy over all ranks; hybrid: one copy per host; 2x4: 2 copies of 4 " +
+        "ranks each",
     ),
     reshardAfterForward: z.boolean().default(true).describe(
       "Free a block's parameters after its forward, and gather them again in the backward (less memory, slower)",
@@ -229,44 +221,28 @@ export const parallelSection: Section<ParallelConfig> = section(
       "With cpuOffload: folder on a local disk for a file of the optimizer states",
     ).meta({ otherNames: ["nvme-path", "offload-optimizer-nvme-path"] }),
     activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
-      "Compute a block's activations again in the backward (slower, less memory): all, or all but products and attention",
+      "Recompute a block's activations in the backward (slower, less memory): full: all; selective: all but the " +
+        "outputs of matrix products and attention",
     ),
     activationCheckpointingEvery: size.default(1).describe("Checkpoint every n-th block"),
     gradientCheckpointing: z.boolean().default(false).describe(
       "Transformers' name for 'activationCheckpointing: full'; not both",
     ),
     precision: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe(
-      "dtype of the computation; weights stay float32, and in float16 the loss is scaled",
+      "dtype of forward and backward; master weights stay float32; float16 scales the loss",
     ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "fp16", "mixed-precision"] }),
-    cpuMath: z.enum(CPU_MATH).default("auto").describe("Code that computes on the CPU"),
+    cpuMath: z.enum(CPU_MATH).default("auto").describe(
+      "CPU kernels: native, wasm, wasm-relaxed; auto: native where it works, else wasm-relaxed",
+    ),
     threads: size.optional().describe(
       "Threads that share a rank's work; default: the host's cores divided by its ranks, and one with WASM",
     ),
     cudaGraphs: z.boolean().default(false).describe(
-      "With cuda: launch steps as a graph, which the fourth step of a shape captures",
+      "With cuda: capture the step as a CUDA graph, at the fourth step of equal shapes, and launch that",
     ).meta({ otherNames: ["cuda-graph", "use-cuda-graphs", "graphs"] }),
     attention: z.enum(ATTENTION).default(OWN_ATTENTION).describe(
       "Code that computes attention: this library's, or with cuda cuDNN (bfloat16 and float16 without masks)",
     ).meta({ otherNames: ["attn-implementation", "sdpa-backend"] }),
-  }),
-);
-
-/** Keys that name configurations of other programs. */
-export const foreignSection: Section<ForeignKeys> = section(
-  "accelerate",
-  z.strictObject({
-    accelerateConfig: path.optional().describe(
-      "Accelerate's YAML or JSON file; flags and the file of --config win",
-    ),
-    fsdp: z.union([z.boolean(), z.string()]).optional().describe(
-      "As in Transformers: true, or options such as 'full_shard auto_wrap'; false replicates",
-    ),
-    fsdpConfig: z.union([z.string(), z.record(z.string(), z.unknown())]).optional().describe(
-      "Transformers' fsdp_config as a JSON or YAML file, or its contents",
-    ),
-    distributedConfig: z.union([z.string(), z.record(z.string(), z.unknown())]).optional().describe(
-      "Transformers' DistributedConfig as a JSON or YAML file, or its contents",
-    ),
   }),
 );
 
@@ -284,7 +260,8 @@ export const hostSection: Section<RankConfig> = section(
       "Memory of a rank; default: a card's free memory, the host's with native math, 4 GiB with WASM math",
     ),
     stagingBytes: size.optional().describe(
-      "Shared memory for reductions, over all ranks; default: by their number",
+      "Shared memory for reductions, all ranks together (default: 2 MiB per pair of ranks, at most 64 MiB; 8 MiB " +
+        "between Workers)",
     ),
     timeoutSeconds: seconds.optional().describe(
       "Time that a rank waits for a live but late rank; default: FULLYSHARD_TIMEOUT_SECONDS, else 600",
@@ -299,7 +276,7 @@ export const trainSection: Section<TrainConfig> = section(
   "training",
   z.strictObject({
     steps: size.default(200).describe(
-      "Optimizer steps in all, with those before a resume; the log says how many an epoch has",
+      "Optimizer steps in total, including those before a resume; the log prints the steps per epoch",
     ).meta({
       otherNames: ["epochs", "num-epochs", "num-train-epochs", "max-steps", "num-steps", "iterations", "iters"],
     }),
@@ -319,10 +296,11 @@ export const trainSection: Section<TrainConfig> = section(
         `${PEAK_LEARNING_RATES.preferenceAdapter.toExponential()})`,
     ).meta({ otherNames: ["lr"] }),
     schedule: z.enum(SCHEDULE_NAMES).default("cosine").describe(
-      `Shape of the learning rate's fall after the warm-up: ${SCHEDULE_NAMES.join(", ")}`,
+      `Shape of the learning rate after the warm-up: ${SCHEDULE_NAMES.join(", ")}`,
     ).meta({ shown: "name", otherNames: ["lr-scheduler-type", "lr-scheduler", "lr-schedule", "scheduler"] }),
     warmupSteps: count.optional().describe(
-      `Steps in which the learning rate grows (default: ${USUAL_WARMUP}, at most a tenth of the steps)`,
+      `Steps over which the learning rate rises to its peak (default: ${USUAL_WARMUP}, at most a tenth of the ` +
+        "steps)",
     ).meta({ otherNames: ["warmup"] }),
     weightDecay: z.number().nonnegative().default(0.1).describe("Decoupled decay of weights; with sgd, an L2 penalty")
       .meta({ otherNames: ["wd"] }),
@@ -332,7 +310,7 @@ export const trainSection: Section<TrainConfig> = section(
     beta2: z.number().min(0).lt(1).optional().describe(
       "AdamW's decay of the second moment (default: 0.95), or Lion's of the momentum (default: 0.99)",
     ),
-    maxGradNorm: z.number().positive().default(1).describe("Scale gradients down to this norm").meta({
+    maxGradNorm: z.number().positive().default(1).describe("Clip the gradient norm to at most this").meta({
       otherNames: ["grad-clip", "clip-grad-norm", "gradient-clipping"],
     }),
     neftuneNoiseAlpha: z.number().positive().optional().describe(
@@ -351,7 +329,7 @@ export const TRAIN_SECTIONS: readonly [
   Section<DistillationConfig>,
   Section<ParallelConfig>,
   Section<AxesConfig>,
-  Section<ForeignKeys>,
+  Section<HuggingFaceConfig>,
   Section<RankConfig>,
   Section<TrainConfig>,
   Section<OptimizerConfig>,
@@ -365,7 +343,7 @@ export const TRAIN_SECTIONS: readonly [
   distillationSection,
   parallelSection,
   axesSection,
-  foreignSection,
+  huggingFaceSection,
   hostSection,
   trainSection,
   optimizerSection,
@@ -390,7 +368,7 @@ export type RunConfig =
   & DataConfig
   & ModelConfig
   & StepConfig
-  & ForeignKeys
+  & HuggingFaceConfig
   & RankConfig
   & EvaluationConfig
   & OutputConfig;

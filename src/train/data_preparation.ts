@@ -7,7 +7,7 @@
 import type { SkippedFiles } from "../data/find_files.ts";
 import { columnsRead } from "../data/chat/columns.ts";
 import type { DocumentSource } from "../data/documents.ts";
-import { eosOf, packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
+import { eosOf, packInMemory, tokenCache, type TokenStream } from "../data/token_stream.ts";
 import type { RowSource } from "../data/rows/open_rows.ts";
 import { encodeInMemory, encodingPrint, sampleCache, type SampleOptions } from "../data/samples/sample_cache.ts";
 import type { SampleSummary } from "../data/samples/sample_file.ts";

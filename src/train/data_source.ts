@@ -9,7 +9,7 @@ import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import type { WeightedInputs } from "../data/mixture.ts";
-import type { TokenStream } from "../data/packing.ts";
+import type { TokenStream } from "../data/token_stream.ts";
 import { openDocuments } from "../data/rows/open_documents.ts";
 import { openRows } from "../data/rows/open_rows.ts";
 import type { Packing } from "../data/samples/rows.ts";
@@ -40,7 +40,7 @@ interface OwnText {
 }
 
 /** Properties of the text that ranks compare. */
-interface SaidText {
+interface TextFacts {
   readonly numFiles: number;
   readonly byteLength: number;
   readonly tokenizer: string;
@@ -55,12 +55,13 @@ interface SaidText {
  */
 export function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, name: string): string {
   const { files: { length: numFiles }, byteLength, rules } = source;
-  const own: SaidText = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, rules, text: text ?? null };
-  const all = group.exchangeText(JSON.stringify(own), "texts").map((said): SaidText => JSON.parse(said));
+  const own: TextFacts = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, rules, text: text ?? null };
+  const all = group.exchangeText(JSON.stringify(own), "texts").map((said): TextFacts => JSON.parse(said));
   const first = at(all, 0, "text of rank");
   const problems: ConfigProblem[] = [];
-  const sizeOf = (said: SaidText): string => `${countOf(said.numFiles, "file")} of ${countOf(said.byteLength, "byte")}`;
-  const isOther = (said: SaidText): boolean => {
+  const sizeOf = (said: TextFacts): string =>
+    `${countOf(said.numFiles, "file")} of ${countOf(said.byteLength, "byte")}`;
+  const isOther = (said: TextFacts): boolean => {
     return sizeOf(said) !== sizeOf(first) || (said.text !== null && said.text !== first.text);
   };
   const otherText = all.findIndex(isOther);
@@ -75,10 +76,12 @@ export function agreedText(group: Run["group"], { source, tokenizer, text }: Own
     problems.push({ path: name, expected, got: `${got}: copy the files of rank 0's host to all hosts` });
   }
   if (otherTokenizer >= 0) {
-    const got = `another one on rank ${rankOf(otherTokenizer)}`;
+    const got = `a different one on rank ${
+      rankOf(otherTokenizer)
+    }: copy the tokenizer files of rank 0's host to its host`;
     problems.push({ path: "tokenizer", expected: "the tokenizer of rank 0 on all ranks", got });
   } else if (otherRules >= 0 && otherText < 0) {
-    const got = `another one on rank ${rankOf(otherRules)}: copy the file of rank 0's host to all hosts`;
+    const got = `a different one on rank ${rankOf(otherRules)}: copy the file of rank 0's host to all hosts`;
     problems.push({ path: "chatTemplate", expected: "the chat template of rank 0 on all ranks", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);

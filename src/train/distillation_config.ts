@@ -4,6 +4,7 @@
  * @module
  */
 import * as z from "zod";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { path, size } from "./config_values.ts";
@@ -31,17 +32,19 @@ export const distillationSection: Section<DistillationConfig> = section(
   "distillation",
   z.strictObject({
     teacher: path.optional().describe(
-      "Learn the probabilities of tokens by this model: a Hugging Face folder, or a name in its cache, with the same tokenizer",
+      "Learn the token probabilities of this model: a Hugging Face folder, or a name in its cache, with the same " +
+        "tokenizer",
     ).meta({ otherNames: ["teacher-model", "teacher-model-name-or-path", "kd-teacher"] }),
     distillTopK: size.optional().describe(
-      `With teacher: its likeliest tokens that are compared, the rest as one; as many as it has: all (default: ${USUAL.topK})`,
+      "With teacher: its likeliest tokens, compared one by one, the rest as one; the vocabulary size compares all " +
+        `(default: ${USUAL.topK})`,
     ).meta({ otherNames: ["loss-top-k", "kd-top-k"] }),
     distillBeta: z.number().min(0).max(1).optional().describe(
-      "With teacher: 0: the teacher's Kullback-Leibler divergence from the model; 1: the model's from the teacher; between: the " +
-        `generalized Jensen-Shannon divergence (default: ${USUAL.beta})`,
+      "With teacher: 0: KL(teacher ‖ model); 1: KL(model ‖ teacher); between: generalized Jensen-Shannon (default: " +
+        `${USUAL.beta})`,
     ).meta({ otherNames: ["gkd-beta", "jsd-beta"] }),
     distillTemperature: z.number().positive().optional().describe(
-      `With teacher: divisor of both models' scores (default: ${USUAL.temperature})`,
+      `With teacher: divisor of both models' logits (default: ${USUAL.temperature})`,
     ).meta({ otherNames: ["kd-temperature"] }),
     distillAlpha: z.number().min(0).lt(1).optional().describe(
       `With teacher: weight of the data's own loss, beside 1 - alpha for the teacher's (default: ${USUAL.alpha})`,
@@ -68,7 +71,7 @@ export function requireDistillation(config: StepConfig): void {
   if (teacher === undefined) {
     const own = { distillTopK, distillBeta, distillTemperature, distillAlpha };
     for (const [path, value] of Object.entries(own)) {
-      if (value !== undefined) problems.push({ path, expected: "teacher with it", got: `${value} alone` });
+      if (value !== undefined) problems.push(needs(path, "teacher", value));
     }
   } else {
     const { preference, cpSize, epSize, ppSize, tpSize = 1, tpPlan, cudaGraphs } = config;
@@ -77,7 +80,7 @@ export function requireDistillation(config: StepConfig): void {
       ["cpSize", cpSize > 1, "1 with teacher, whose rows are not divided", String(cpSize)],
       ["epSize", epSize > 1, "1 with teacher, whose experts are not divided yet", String(epSize)],
       ["ppSize", ppSize > 1, "1 with teacher, whose rows do not go through stages yet", String(ppSize)],
-      ["tpSize", tpSize > 1, "1 with teacher: scores of a divided vocabulary are not compared", String(tpSize)],
+      ["tpSize", tpSize > 1, "1 with teacher: logits of a divided vocabulary are not compared", String(tpSize)],
       ["tpPlan", tpPlan !== undefined, "nothing with teacher, as tpSize", "a plan"],
       ["cudaGraphs", cudaGraphs, "false with teacher: the host computes the loss in each step", "true"],
     ];

@@ -16,7 +16,7 @@ export interface DistillationSettings {
   readonly topK: number;
   /** 0: KL(teacher ‖ model); 1: KL(model ‖ teacher); between: the generalized Jensen-Shannon divergence. */
   readonly beta: number;
-  /** Divisor of both models' scores. */
+  /** Divisor of both models' logits. */
   readonly temperature: number;
   /** Weight of the cross-entropy of the data's tokens, beside 1 − α for the divergence. */
   readonly alpha: number;

@@ -31,7 +31,7 @@ export interface Distillation {
   readonly settings: DistillationSettings;
 }
 
-/** Figures of a step with a teacher. */
+/** Metrics of a step with a teacher. */
 export interface DistillationFigures {
   /** Mean divergence from the teacher, in nats. */
   readonly distill_loss: number;
@@ -39,7 +39,7 @@ export interface DistillationFigures {
   readonly hard_loss?: number;
 }
 
-/** Loss, tokens and figures of a step; the same on every rank. */
+/** Loss, tokens and metrics of a step; the same on every rank. */
 export interface DistillationLoss {
   readonly loss: number;
   readonly tokens: number;

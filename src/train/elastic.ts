@@ -1,6 +1,6 @@
 /**
  * A rank's part in a run whose ranks may change: the division of its batch among any number of ranks, and the place of the state that
- * it goes on from. Ranks are started by `launch/elastic.ts`.
+ * it resumes from. Ranks are started by `launch/elastic.ts`.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { pathExists, pathKind, readTextSync } from "../runtime/files.ts";
 import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { countOf } from "../words.ts";
-import { otherMicroBatches } from "../axes/pipeline_schedule.ts";
+import { microBatchProblem } from "../axes/pipeline_schedule.ts";
 import { dataRanks } from "./axes_config.ts";
 import type { RunConfig } from "./config.ts";
 import type { TrainerOptions } from "./trainer_options.ts";
@@ -69,10 +69,10 @@ export interface BatchDivision {
 type Divided = Pick<RunConfig, "globalBatch" | "microBatches"> & Parameters<typeof dataRanks>[0];
 
 /**
- * The numbers of ranks that can take a run's steps. The global batch stays, and a micro-batch is never larger than on the most ranks,
- * so a rank takes more micro-batches where there are fewer ranks.
+ * The world sizes with which a run can continue. The global batch stays, so fewer ranks take more micro-batches each; no micro-batch
+ * is larger than at the full world size.
  *
- * @throws {ConfigError} if the most ranks cannot
+ * @throws {ConfigError} if the full world size cannot divide the batch
  */
 export function divisionsOf(
   config: Divided,
@@ -88,7 +88,7 @@ export function divisionsOf(
     else if (Number.isInteger(samples)) {
       let parts = Math.ceil(samples / largest);
       const fits = (): boolean =>
-        samples % parts === 0 && otherMicroBatches(ppSchedule, { ranks, microBatches: parts }) === undefined;
+        samples % parts === 0 && microBatchProblem(ppSchedule, { ranks, microBatches: parts }) === undefined;
       while (parts < samples && !fits()) parts++;
       if (fits()) divisions.push({ worldSize, microBatches: parts });
     }
@@ -113,21 +113,21 @@ export function beginElastic(config: RunConfig, elastic: ElasticRun, { log, outp
   return own === undefined ? config : { ...config, microBatches: own.microBatches };
 }
 
-/** The numbers of ranks that a run can go on with, in words. */
+/** The world sizes with which a run can continue, in words. */
 function describeDivisions(
   divisions: readonly BatchDivision[],
   { globalBatch }: Pick<RunConfig, "globalBatch">,
   { every }: ElasticRun,
 ): string {
   const each = divisions.toReversed().map(({ worldSize, microBatches }) =>
-    `${worldSize} (${countOf(microBatches, "micro-batch", "micro-batches")} of a rank)`
+    `${worldSize} (${countOf(microBatches, "micro-batch", "micro-batches")} per rank)`
   );
   const from = every === undefined
     ? "from the last checkpoint"
     : `from memory, where its state is kept after ${every === 1 ? "each step" : `every ${every} steps`}`;
-  return `If ranks are lost, the run goes on ${from}. A global batch of ${globalBatch} can be divided among ${
+  return `If ranks are lost, the run continues ${from}. World sizes that divide the global batch of ${globalBatch}: ${
     each.join(", ")
-  } ranks`;
+  }`;
 }
 
 /** A checkpoint directory to go on from. */

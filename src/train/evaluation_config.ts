@@ -4,6 +4,7 @@
  * @module
  */
 import * as z from "zod";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { weightedInputs } from "../data/mixture.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
@@ -41,18 +42,17 @@ export const evaluationSection: Section<EvaluationConfig> = section(
         "(default: as evalEvery says)",
     ).meta({ otherNames: ["evaluation-strategy"] }),
     loadBestModelAtEnd: z.boolean().default(false).describe(
-      "Save a checkpoint at each best evaluation, and make the model of the best one",
+      "Save a checkpoint at each new best evaluation, and write the best one as the model",
     ).meta({ otherNames: ["save-best", "keep-best", "load-best"] }),
     metricForBestModel: z.string().min(1).optional().describe(
-      "Figure that decides which is best: loss, perplexity, mean_token_accuracy, with preference rewards/accuracies, or NAME_loss of " +
-        "the data NAME (default: loss)",
+      "Metric that decides which is best: loss, perplexity, mean_token_accuracy, with preference " +
+        "rewards/accuracies, or NAME_loss of the data NAME (default: loss)",
     ).meta({ otherNames: ["best-metric", "monitor"] }),
     greaterIsBetter: z.boolean().optional().describe(
-      "Whether more of that figure is better (default: unless its name ends in loss or perplexity)",
+      "Whether more of that metric is better (default: unless its name ends in loss or perplexity)",
     ),
-    earlyStoppingPatience: size.optional().describe(
-      "End the training after so many evaluations in turn that were no better than the best before",
-    ).meta({ otherNames: ["patience"] }),
+    earlyStoppingPatience: size.optional().describe("Stop after this many evaluations in a row without improvement")
+      .meta({ otherNames: ["patience"] }),
     earlyStoppingThreshold: z.number().nonnegative().default(0).describe(
       "With earlyStoppingPatience: by how much an evaluation must be better to count",
     ).meta({ otherNames: ["min-delta"] }),
@@ -95,8 +95,7 @@ export function requireEvaluations(config: EvaluationConfig & { readonly evalDat
     problems.push({ path: "evalStrategy", expected, got: "'no'" });
   }
   if (earlyStoppingThreshold > 0 && earlyStoppingPatience === undefined) {
-    const got = `${earlyStoppingThreshold} alone`;
-    problems.push({ path: "earlyStoppingThreshold", expected: "earlyStoppingPatience with it", got });
+    problems.push(needs("earlyStoppingThreshold", "earlyStoppingPatience", earlyStoppingThreshold));
   }
   problems.push(...weightProblems(evalData, "evalData"));
   if (problems.length > 0) throw new ConfigError(problems);

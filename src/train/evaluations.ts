@@ -19,7 +19,7 @@ import type { EvalMetrics } from "./metrics.ts";
 import type { Run } from "./run.ts";
 import type { StepContext } from "./step.ts";
 
-/** Figures of an evaluation, and what follows from them. */
+/** Metrics of an evaluation, and what follows from them. */
 export interface Evaluated extends Verdict {
   readonly figures: EvalMetrics;
 }
@@ -35,7 +35,7 @@ export class Evaluations {
   #epochs = 0;
   #warned = false;
 
-  /** @throws {ConfigError} if the figure that decides is none of the run's, or several sets have one */
+  /** @throws {ConfigError} if the metric that decides is none of the run's, or several sets have one */
   constructor(config: RunConfig, run: Run, heldOut: HeldOut | undefined, log: Logger) {
     [this.#config, this.#run, this.#heldOut, this.#log] = [config, run, heldOut, log];
     if (heldOut === undefined) return;

@@ -23,7 +23,7 @@ import { requireKnownKeys } from "../config/known_keys.ts";
 export interface GenerateOptions {
   /** Largest number of new tokens. */
   readonly maxNewTokens: number;
-  /** Divisor of the scores; 0 takes the likeliest token. @default 0.8 */
+  /** Divisor of the logits; 0 takes the likeliest token. @default 0.8 */
   readonly temperature?: number;
   /** Seed of the drawn numbers. @default 0 */
   readonly seed?: number;

@@ -36,10 +36,10 @@ export function heldOutSets(evalData: readonly string[]): ReadonlyMap<string, re
   return sets;
 }
 
-/** Figures of a set of text. */
+/** Metrics of a set of text. */
 const TEXT_FIGURES = ["loss", "perplexity", "mean_token_accuracy"] as const;
 
-/** The name of a set's figure, as `metrics.jsonl` has it: the Trainer's `eval_loss`, or `eval_NAME_loss`. */
+/** The name of a set's metric, as `metrics.jsonl` has it: the Trainer's `eval_loss`, or `eval_NAME_loss`. */
 function nameOf(set: string, figure: string): `eval_${string}` {
   return `eval_${set === "" ? "" : `${set}_`}${figure}`;
 }
@@ -80,7 +80,7 @@ export class HeldOut implements Disposable {
     return [...this.#sets.values()].some(({ isRows }) => isRows);
   }
 
-  /** Measures the model on each set. Every rank must call it. Figures that are not finite are left out, with a warning. */
+  /** Measures the model on each set. Every rank must call it. Metrics that are not finite are left out, with a warning. */
   async evaluate(run: Run, model: CausalLm, warn: (text: string) => void): Promise<EvalMetrics> {
     const metrics: Record<`eval_${string}`, number> = {};
     for (const [set, data] of this.#sets) {

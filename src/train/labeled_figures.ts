@@ -1,5 +1,5 @@
 /**
- * Figures of answers with labels, by the names that TRL's `KTOTrainer` logs them under.
+ * Metrics of answers with labels, by the names that TRL's `KTOTrainer` logs them under.
  *
  * @module
  */
@@ -9,10 +9,10 @@ import type { AnswerTable } from "./answers.ts";
 import { estimatesDistance, type LabeledAnswer, labeledLoss, type LabeledLossSettings } from "./labeled_loss.ts";
 import type { PreferenceFigures } from "./preference_figures.ts";
 
-/** Names of figures of answers with labels that pairs have too. */
+/** Names of metrics of answers with labels that pairs have too. */
 const SHARED = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"] as const;
 
-/** Figures of answers with labels; those of desirable ones are absent where there are none, and likewise of the others. */
+/** Metrics of answers with labels; those of desirable ones are absent where there are none, and likewise of the others. */
 export interface LabeledFigures
   extends Partial<Omit<PreferenceFigures, "rewards/accuracies" | "nll_loss" | "log_odds_ratio" | "log_odds_chosen">> {
   /** The distance of model and reference, in nats, estimated from answers to other prompts; 0 of a loss that estimates none. */

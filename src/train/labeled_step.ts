@@ -21,7 +21,7 @@ import type { Reference } from "./reference.ts";
 import { scoredBackward } from "./scored_backward.ts";
 import { scoreTokens } from "./token_scores.ts";
 
-/** Loss, tokens and figures of a step; the same on every rank. */
+/** Loss, tokens and metrics of a step; the same on every rank. */
 export interface LabeledStep {
   /** Mean loss of the answers of all ranks. */
   readonly loss: number;

@@ -17,10 +17,10 @@ import type { DistillationFigures } from "./distillation_step.ts";
 import type { LabeledFigures } from "./labeled_figures.ts";
 import type { PreferenceFigures } from "./preference_figures.ts";
 
-/** Figures of an evaluation by their names: `eval_loss`, or `eval_NAME_loss` of a set with a name, `…perplexity` and so on. */
+/** Metrics of an evaluation by their names: `eval_loss`, or `eval_NAME_loss` of a set with a name, `…perplexity` and so on. */
 export type EvalMetrics = { readonly [name: `eval_${string}`]: number };
 
-/** One line of `metrics.jsonl`; on steps that were evaluated, with figures as {@link EvalMetrics} has them. */
+/** One line of `metrics.jsonl`; on steps that were evaluated, with metrics as {@link EvalMetrics} has them. */
 export interface StepMetrics
   extends EvalMetrics, Partial<PreferenceFigures>, Partial<Pick<LabeledFigures, "kl">>, Partial<DistillationFigures> {
   /** The step's number, from 1. */

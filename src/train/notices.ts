@@ -24,7 +24,7 @@ export function noticeStart(
   log.info(`On ${device.name}, ${device.detail}`);
   if (emaDecay !== undefined) {
     log.info(
-      `Evaluations and the model take the averages of the weights (emaDecay ${emaDecay}), and checkpoints have both`,
+      `Evaluations and the saved model use the averaged weights (emaDecay ${emaDecay}); checkpoints hold both`,
     );
   }
   const epoch = numSamples === undefined ? "" : `: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`;

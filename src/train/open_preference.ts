@@ -49,7 +49,7 @@ async function openPreference(
   model.eval();
   using _mode = evaluationMode(model); // reshards at its end
   if (hasReference(config) && precomputes(config)) {
-    log.info("Measuring all answers by the reference: the model as it is now");
+    log.info("Computing reference log-probabilities with the model's initial weights");
   }
   const reference = await openReference(run, model, data, config);
   if (hasReference(config)) await heldOut?.measureReference((set) => measureReference(run, model, set, config));

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { needs } from "../config/needs.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
@@ -92,7 +93,7 @@ export function optimizerOf(model: CausalLm, config: OptimizerSettingsOfRun): Op
     return [{ path, expected: `nothing, as '${config.optimizer}' has none`, got: String(value) }];
   });
   if (emaStart !== undefined && emaDecay === undefined) {
-    problems.push({ path: "emaStart", expected: "emaDecay with it", got: `${emaStart} alone` });
+    problems.push(needs("emaStart", "emaDecay", emaStart));
   }
   if (problems.length > 0) throw new ConfigError(problems);
   const { learningRate = usualRate(model, config) * entry.usualRate } = config;

@@ -43,18 +43,20 @@ export const optimizerSection: Section<OptimizerConfig> = section(
       "Decay of the momentum of muon (default: 0.95) and sgd (default: 0.9)",
     ),
     adjustLr: z.enum(ADJUST_LR).default("match_rms_adamw").describe(
-      "Factor on muon's learning rate by a matrix's sizes; with match_rms_adamw, rates that suit AdamW do",
+      "Muon: how the learning rate is scaled by a matrix's size; match_rms_adamw lets AdamW's rates be used",
     ).meta({ otherNames: ["adjust-lr-fn"] }),
     decayOn: z.enum(DECAY_ON).default("all").describe(
       "Parameters that weightDecay draws to zero: all, or weights: all but biases and weights of norms, as in Transformers",
     ).meta({ otherNames: ["no-decay", "decay-parameters"] }),
     learningRateFactors: z.record(z.string(), z.number().nonnegative()).optional().describe(
-      "Factors on the learning rate, as JSON: by a regular expression in names of parameters, of which the first that fits counts",
+      "Learning rate multipliers as JSON: regular expression on parameter names → factor; the first match counts",
     ).meta({ otherNames: ["layer-wise-lr", "layerwise-lr-decay"] }),
-    minLrRate: z.number().min(0).max(1).default(0).describe("Part of the learning rate that a schedule ends at").meta({
+    minLrRate: z.number().min(0).max(1).default(0).describe("Final learning rate as a fraction of the peak").meta({
       otherNames: ["min-lr", "min-lr-ratio", "lr-end"],
     }),
-    scheduleCycles: z.number().positive().default(1).describe("With schedule cosine_with_restarts: its number of falls")
+    scheduleCycles: z.number().positive().default(1).describe(
+      "With schedule cosine_with_restarts: number of cosine cycles",
+    )
       .meta({
         otherNames: ["num-cycles"],
       }),
@@ -62,10 +64,11 @@ export const optimizerSection: Section<OptimizerConfig> = section(
       otherNames: ["power"],
     }),
     decaySteps: count.optional().describe(
-      "With schedule warmup_stable_decay: steps of the fall (default: a tenth of the steps)",
+      "With schedule warmup_stable_decay: decay steps (default: a tenth of the steps)",
     ).meta({ otherNames: ["num-decay-steps"] }),
     emaDecay: z.number().min(0).lt(1).optional().describe(
-      "Keep an average of trained weights, of which each step keeps this part: it is evaluated and becomes the model (default: none)",
+      "Decay of an exponential moving average of the trained weights; evaluations and the saved model use it " +
+        "(default: none)",
     ).meta({ otherNames: ["ema", "ema-rate", "use-ema", "model-ema-decay"] }),
     emaStart: count.optional().describe(
       "With emaDecay: steps before the average begins; until then it is a copy of the weights (default: 0)",

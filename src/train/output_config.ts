@@ -53,7 +53,7 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["save-steps", "save-interval"],
     }),
     keepLast: size.default(3).describe(
-      "Number of checkpoints to keep, the newest; that of the best evaluation and the one resumed from are never removed",
+      "Newest checkpoints to keep; the best one and the one resumed from are always kept",
     ).meta({ otherNames: ["save-total-limit"] }),
     asyncSave: z.boolean().default(false).describe(
       "Write checkpoints while training goes on, from a copy in memory (the size of weights and optimizer states)",
@@ -73,7 +73,7 @@ export const outputSection: Section<OutputConfig> = section(
       "Write report.html, a page of the run's numbers, at each save and at the end",
     ),
     live: z.boolean().default(false).describe(
-      "Serve a page that follows the run, to this machine alone; '--live 8080' gives its port too",
+      "Serve a live page of the run on localhost; '--live 8080' chooses the port",
     ),
     livePort: count.max(65535).default(0).describe("Port of the live page; 0 takes a free one"),
     sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),

@@ -7,7 +7,7 @@ import { type FolderLock, lockFolder } from "../locks/folder_lock.ts";
 import { REPORT_FILE } from "../report/run_files.ts";
 import { entryKind } from "../runtime/entries.ts";
 import { listDirectory, makeDirectory, pathExists, pathKind, removePath, renamePath } from "../runtime/files.ts";
-import { goesOn, requireCache, requireOwnFolder } from "./checks.ts";
+import { requireCache, requireOwnFolder, resumesInPlace } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 
 /** Names of a run's output, with the remains that a crash may leave. */
@@ -41,7 +41,7 @@ export async function takeFolder(config: RunConfig, isOurs = false): Promise<Out
   try {
     if (!isOurs) requireOwnFolder(config);
     requireCache(config);
-    const isOwn = isOurs || goesOn(config);
+    const isOwn = isOurs || resumesInPlace(config);
     return {
       folder: lock.folder,
       begin: () => isOwn ? undefined : config.setAside ? setAside(config.out) : removeOld(config.out),

@@ -4,6 +4,7 @@
  * @module
  */
 import * as z from "zod";
+import { needs } from "../config/needs.ts";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -42,12 +43,11 @@ export const preferenceSection: Section<PreferenceConfig> = section(
   "preference",
   z.strictObject({
     preference: z.enum(PREFERENCES).optional().describe(
-      "Learn which of two answers is better, of rows with prompt, chosen and rejected: dpo: direct preference optimization; " +
-        "orpo: odds ratio preference optimization, without a reference; or which answers are desirable, of rows with prompt, " +
-        "completion and label: kto: Kahneman-Tversky optimization (default: learn text)",
+      "Learn from preferences: dpo, orpo (no reference model): rows of prompt, chosen, rejected; kto: rows of " +
+        "prompt, completion, label (default: learn text)",
     ).meta({ otherNames: ["rl", "stage", "dpo", "orpo", "kto", "rlhf", "preference-optimization"] }),
     beta: z.number().positive().optional().describe(
-      "With preference dpo and kto: how strongly the model is held to what it was before; with orpo: the weight of the ratio of odds " +
+      "dpo and kto: strength of the KL penalty towards the reference; orpo: weight of the odds-ratio loss " +
         `(default: ${USUAL_BETA})`,
     ).meta({ otherNames: ["dpo-beta", "pref-beta", "rl-beta", "orpo-alpha", "orpo-beta"] }),
     lossType: z.enum([...PAIR_LOSSES, ...LABELED_LOSSES]).optional().describe(
@@ -65,8 +65,8 @@ export const preferenceSection: Section<PreferenceConfig> = section(
       "With preference kto: weight of the losses of the other answers (default: 1)",
     ).meta({ otherNames: ["kto-rejected-weight"] }),
     precomputeRefLogProbs: z.boolean().optional().describe(
-      "With preference dpo and kto: compute the reference's log-probabilities once, before the first step (default: unless a new adapter " +
-        "is trained, whose model without it is the reference)",
+      "dpo and kto: compute reference log-probabilities once, before step 1 (default: true, except for a new " +
+        "adapter, whose base model is the reference)",
     ).meta({ otherNames: ["precompute-ref-logps"] }),
   }),
 );
@@ -116,7 +116,7 @@ export function requirePreference(config: StepConfig): void {
   if (preference === undefined) {
     const own = { beta, lossType, labelSmoothing, desirableWeight, undesirableWeight, precomputeRefLogProbs };
     for (const [path, value] of Object.entries(own)) {
-      if (value !== undefined) problems.push({ path, expected: "preference with it", got: `${value} alone` });
+      if (value !== undefined) problems.push(needs(path, "preference", value));
     }
     if (problems.length > 0) throw new ConfigError(problems);
     return;
@@ -128,7 +128,7 @@ export function requirePreference(config: StepConfig): void {
     ["loraDropout", loraDropout > 0, "0 with preference, which compares the model with itself", String(loraDropout)],
     ["cpSize", cpSize > 1, "1 with preference, whose answers are not divided", String(cpSize)],
     ["ppSize", ppSize > 1, "1 with preference, whose pairs do not go through stages yet", String(ppSize)],
-    ["tpSize", tpSize > 1, "1 with preference: scores of a divided vocabulary have no gradients", String(tpSize)],
+    ["tpSize", tpSize > 1, "1 with preference: logits of a divided vocabulary have no gradients", String(tpSize)],
     ["tpPlan", tpPlan !== undefined, "nothing with preference, as tpSize", "a plan"],
     ["neftuneNoiseAlpha", noise !== undefined, "nothing with preference, whose steps draw no noise", String(noise)],
     ["cudaGraphs", cudaGraphs, "false with preference: the host computes the loss of pairs in each step", "true"],
@@ -145,7 +145,7 @@ export function requirePreference(config: StepConfig): void {
   }
   if (preference === "dpo") {
     for (const [path, value] of Object.entries({ desirableWeight, undesirableWeight })) {
-      if (value !== undefined) problems.push({ path, expected: "preference 'kto' with it", got: `${value} and 'dpo'` });
+      if (value !== undefined) problems.push(needs(path, "preference 'kto'", value));
     }
   } else if (config.globalBatch < 2) {
     const expected = "at least 2 with preference 'kto', which gives a prompt the answer of another row";
@@ -156,8 +156,7 @@ export function requirePreference(config: StepConfig): void {
     const expected = `one of ${names.join(", ")} with preference '${preference}'`;
     problems.push({ path: "lossType", expected, got: `'${lossType}'` });
   } else if (labelSmoothing !== undefined && lossType !== "robust") {
-    const expected = "lossType 'robust' with it, which alone reads it";
-    problems.push({ path: "labelSmoothing", expected, got: `${labelSmoothing} and '${lossType ?? "sigmoid"}'` });
+    problems.push(needs("labelSmoothing", "lossType 'robust'", labelSmoothing));
   }
   if (config.streaming === true && precomputes(config)) {
     const expected = `false with preference '${preference}', whose reference reads all data before the first step`;

@@ -1,5 +1,5 @@
 /**
- * Figures of pairs of answers, by TRL's names: means over all pairs in one order, so that they are the same bits however pairs were
+ * Metrics of pairs of answers, by TRL's names: means over all pairs in one order, so that they are the same bits however pairs were
  * divided.
  *
  * @module
@@ -16,7 +16,7 @@ import {
   type PairLossSettings,
 } from "./preference_loss.ts";
 
-/** Figures of pairs; rewards are β times a log-probability by the model less that by the reference. */
+/** Metrics of pairs; rewards are β times a log-probability by the model less that by the reference. */
 export interface PreferenceFigures {
   /** Mean reward of the chosen answers. */
   readonly "rewards/chosen": number;
@@ -38,7 +38,7 @@ export interface PreferenceFigures {
   readonly log_odds_chosen?: number;
 }
 
-/** Names of the figures of every loss. */
+/** Names of the metrics of every loss. */
 const PREFERENCE_FIGURES = [
   "rewards/chosen",
   "rewards/rejected",

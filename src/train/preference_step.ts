@@ -36,7 +36,7 @@ export interface PreferenceObjective {
   readonly reference: Reference;
 }
 
-/** Loss, tokens and figures of a step; the same on every rank. */
+/** Loss, tokens and metrics of a step; the same on every rank. */
 export interface PreferenceLoss {
   /** Mean loss of the pairs of all ranks. */
   readonly loss: number;

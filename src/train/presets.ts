@@ -13,7 +13,7 @@ import {
 import type { ConfigFile } from "../config/file.ts";
 import type { ResolveOptions } from "../config/resolve.ts";
 import { processEnvironment } from "../runtime/env.ts";
-import { type ForeignKeys, foreignSection } from "./config.ts";
+import { type HuggingFaceConfig, huggingFaceSection } from "./hugging_face_config.ts";
 
 /**
  * Reads presets for `resolveConfig`.
@@ -21,10 +21,12 @@ import { type ForeignKeys, foreignSection } from "./config.ts";
  * @param own the script's own settings, used if neither flags nor a file name a configuration
  * @param notices receives lines for the user about the presets
  */
-export function foreignPresets(own: ForeignKeys, notices: string[]): NonNullable<ResolveOptions["presets"]> {
+export function foreignPresets(own: HuggingFaceConfig, notices: string[]): NonNullable<ResolveOptions["presets"]> {
   return async (given) => {
-    const parsed = foreignSection.schema.safeParse(
-      Object.fromEntries(Object.entries(given).filter(([name]) => Object.hasOwn(foreignSection.schema.shape, name))),
+    const parsed = huggingFaceSection.schema.safeParse(
+      Object.fromEntries(
+        Object.entries(given).filter(([name]) => Object.hasOwn(huggingFaceSection.schema.shape, name)),
+      ),
     );
     if (!parsed.success) return NOTHING; // the resolver reports the problem
     const isAsked = Object.values(parsed.data).some((value) => value !== undefined);
@@ -39,7 +41,7 @@ export function foreignPresets(own: ForeignKeys, notices: string[]): NonNullable
     if (distributedConfig !== undefined && [accelerateConfig, fsdp, fsdpConfig].some((other) => other !== undefined)) {
       return refused("distributedConfig", "one configuration", "accelerateConfig, fsdp or fsdpConfig as well");
     }
-    if (fsdp === false && fsdpConfig !== undefined) return refused("fsdpConfig", "fsdp: true with it", "fsdp: false");
+    if (fsdp === false && fsdpConfig !== undefined) return refused("fsdpConfig", "fsdp: true", "fsdp: false");
     const config = distributedConfig === undefined
       ? await readForeign(accelerateConfig, fsdp, fsdpConfig)
       : await readDistributedConfig(distributedConfig);
@@ -55,7 +57,7 @@ function refused(path: string, expected: string, got: string): ConfigFile {
 }
 
 /** The script's own settings, else the file that the launcher was given. */
-function ownKeys(own: ForeignKeys): ForeignKeys {
+function ownKeys(own: HuggingFaceConfig): HuggingFaceConfig {
   if (Object.values(own).some((value) => value !== undefined)) return own;
   return { accelerateConfig: processEnvironment().text("FULLYSHARD_ACCELERATE_CONFIG") };
 }

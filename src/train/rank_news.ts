@@ -6,11 +6,16 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 
-/** Reason of a stop that no signal asks for, for the log; empty if nothing asks. */
-export type StopReason = "" | "as a callback asked for" | "as its live page asked for" | typeof REGROUPS;
+/** Cause of a stop that no signal asks for; empty if nothing asks. `regroup`: the run continues with more ranks. */
+export type StopReason = "" | "callback" | "page" | "regroup";
 
-/** The reason of ranks that leave for others to go on. */
-export const REGROUPS = "as ranks come in";
+/** Words of the log for each cause, after the number of the last step. */
+export const STOP_WORDS: Readonly<Record<StopReason, string>> = {
+  "": "",
+  callback: ", as a callback asked for",
+  page: ", as its live page asked for",
+  regroup: ", as ranks come in",
+};
 
 /** News of one rank, or of all together. */
 export interface RankNews {

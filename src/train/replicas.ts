@@ -57,11 +57,11 @@ export function requireEqualReplicas({ group, model, optimizer }: Replicated, st
 /** The sentence of the error. */
 function differenceText(name: string, step: number, kinds: readonly (readonly number[])[]): string {
   const lists = kinds.map((same) => `${same.length === 1 ? "rank" : "ranks"} ${same.join(", ")}`);
-  return `Copies of '${name}' differ after step ${step}: expected the same bits on all their ranks, found some on ` +
-    `${
-      lists.join(" and others on ")
-    }. Look for code that changes weights on one rank alone, and for hosts whose processors compute ` +
-    "otherwise (fullyshard doctor, --cpu-math); go on from a checkpoint before they differed";
+  return `Copies of '${name}' differ after step ${step}: expected identical copies, but those on ${
+    lists.join(" differ from those on ")
+  }. ` +
+    "Look for code that changes weights on one rank alone, and for hosts whose processors compute otherwise (fullyshard doctor, " +
+    "--cpu-math); resume from a checkpoint before they differed";
 }
 
 /** A digest of which elements this rank holds; empty where it holds none. */

@@ -1,5 +1,5 @@
 /**
- * The beginning of a run that goes on: from a checkpoint, or from the state that lost ranks have left in memory.
+ * The start of a run that resumes: from a checkpoint, or from the state that lost ranks have left in memory.
  *
  * @module
  */
@@ -26,17 +26,17 @@ export interface ResumedParts {
   readonly log: Logger;
 }
 
-/** The place that a run goes on from. */
+/** The state that a run resumed from. */
 export interface ResumedRun {
   readonly step: number;
-  /** The step of the newest checkpoint on the disk that the run has or goes on from. */
+  /** The step of the newest checkpoint on the disk that the run has written or resumed from. */
   readonly saved: number;
-  /** The checkpoint on the disk; undefined if the run goes on from memory. */
+  /** The checkpoint on the disk; undefined if the run resumed from memory. */
   readonly path: string | undefined;
 }
 
 /**
- * Restores the state that a run goes on from. Every rank must call it.
+ * Restores the state that a run resumes from. Every rank must call it.
  *
  * @returns undefined if there is none, so that the run begins
  * @throws {CheckpointError} {@link ConfigError} {@link FileError} as `loadCheckpoint` and `DataLoader.restore`
@@ -52,11 +52,11 @@ export async function resumeRun(
   const found = await load(context, config, elastic, log);
   if (found === undefined) return undefined;
   const { path, step, state, skipped, differences, changes } = found.loaded;
-  for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
-  for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
+  for (const reason of skipped) log.warn(`Skipped an incomplete checkpoint: ${reason}`);
+  for (const difference of differences) log.warn(`Results may differ in the last bits: ${difference}`);
   const saved = parseSavedState(state, path);
   requireSameScales(context.model, saved.settings);
-  for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
+  for (const change of changes) log.warn(`Setting changed since the checkpoint: ${change}`);
   await group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
   await group.together("look for the best checkpoint", () => evaluations.restore(saved.best, loader));
   if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
@@ -64,7 +64,7 @@ export async function resumeRun(
   for (const key of new Set([...Object.keys(settings), ...OPTIONAL_SETTINGS])) {
     const [before, now] = [saved.settings[key], settings[key]].map((value) => value ?? "none");
     const means = key === "globalBatch" ? otherBatch(config, step, loader.cursor) : "";
-    if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
+    if (before !== now) log.warn(`Setting changed since the checkpoint: ${key} was ${before}, is ${now}${means}`);
   }
   await group.together("read the files beside the weights", () => addCompanions(context.model, path, context.group));
   if (found.isMemory) {
@@ -92,9 +92,9 @@ async function load(
     } catch (error) {
       // Every rank has the same verdict, and a checkpoint on the disk is as good, but older.
       if (!isMemory || !(error instanceof CheckpointError)) throw error;
-      log.warn(`Cannot go on from memory: ${error.message}`);
+      log.warn(`Cannot resume from memory: ${error.message}`);
     }
   }
-  if (places.length > 0) log.info(`No checkpoint in '${out}' yet, so training begins at step 1`);
+  if (places.length > 0) log.info(`No checkpoint in '${out}': starting at step 1`);
   return undefined;
 }

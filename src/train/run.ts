@@ -36,10 +36,10 @@ import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
 import { openTrace } from "./trace.ts";
 
-/** Options of {@link launch}; the environment decides what is left out. */
+/** Options of {@link launch}; options left out come from the environment. */
 export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<ProcessGroupOptions, "device"> {
   /**
-   * Name of the device; `cuda` is the card of this rank's number on its host.
+   * Name of the device; `cuda`: the GPU with index LOCAL_RANK.
    *
    * @default cpu
    */
@@ -104,7 +104,7 @@ export class Run implements AsyncDisposable {
   /**
    * Use {@link launch}.
    *
-   * @throws {ArgumentError} if nothing is known of an axis, or the axes have another number of ranks
+   * @throws {ArgumentError} if an axis has an unknown name, or the axes have another number of ranks
    */
   constructor({ device, group, print, trace, localWorldSize = group.size, axes = { shard: group.size } }: RunParts) {
     this.device = device;

@@ -114,7 +114,7 @@ function withOwn(
 }
 
 /**
- * Trains as a script's flags say, on this rank. All of `--help`'s flags, or a YAML file of the same keys, configure the run.
+ * Trains as a script's flags say, on this rank. Every flag of `--help` is also a key of a `--config` YAML file.
  *
  * @returns the exit code: 0, 1 after a failure, 2 for wrong settings, 128 + the signal if one stopped it
  * @example

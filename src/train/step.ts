@@ -28,11 +28,11 @@ import type { PreferenceFigures } from "./preference_figures.ts";
 import { preferenceBackward, type PreferenceObjective } from "./preference_step.ts";
 import type { StepGraph } from "./step_graph.ts";
 
-/** Parts of a step. */
+/** Everything that a step needs: model, optimizer, ranks and options. */
 export interface StepContext {
   /** The device of the computation. */
   readonly device: Device;
-  /** The ranks of the step. */
+  /** All ranks of the run. */
   readonly group: ProcessGroup;
   /** The ranks that read different data, over which losses, tokens and gradients are summed. @default all */
   readonly data?: ProcessGroup | undefined;
@@ -46,9 +46,9 @@ export interface StepContext {
   readonly scaler?: GradScaler | undefined;
   /** Captures steps as graphs: see {@link StepGraph}. */
   readonly graph?: StepGraph | undefined;
-  /** The objective on pairs of answers. @default text is learned */
+  /** The objective on pairs of answers. @default next-token cross-entropy */
   readonly preference?: PreferenceObjective | undefined;
-  /** The teacher that is learned from. @default the data's tokens are learned */
+  /** The teacher that is learned from. @default next-token cross-entropy */
   readonly distillation?: Distillation | undefined;
 }
 
@@ -175,9 +175,9 @@ function nonFinite({ group, model, scaler }: StepContext, what: string, stepsTak
   const range =
     "float16 ends at 65504: compute in bfloat16, which has float32's range ('--precision bfloat16'), or in float32";
   const atFirst = badWeight !== undefined
-    ? "No step has changed them, so they came so: look at the file that they were read from, or at initializer_range"
-    : "No step has changed the weights: look at how large they are (initializer_range, the files that they were read from)";
-  const later = "Lower the learning rate, or go on from an earlier checkpoint";
+    ? "No step has changed them: check the weights file, or initializer_range"
+    : "No step has changed the weights: check their size (the weights file, or initializer_range)";
+  const later = "Lower the learning rate, or resume from an earlier checkpoint";
   const advice = isNarrow ? range : stepsTaken === 0 ? atFirst : later;
   return new NonFiniteError(`${what}: ${where}. ${advice}`);
 }

@@ -9,7 +9,7 @@ import type { TextSource } from "../data/documents.ts";
 import { DataLoader, type LoaderOptions, type LoaderState } from "../data/loader.ts";
 import type { Batch } from "../data/micro_batch.ts";
 import { weightedInputs } from "../data/mixture.ts";
-import type { TokenStream } from "../data/packing.ts";
+import type { TokenStream } from "../data/token_stream.ts";
 import type { Packing, Rows } from "../data/samples/rows.ts";
 import type { SampleSummary } from "../data/samples/sample_file.ts";
 import { IGNORED, type SampleStream } from "../data/samples/sample.ts";
@@ -76,7 +76,7 @@ export interface TextDataOptions {
   /** Leaves out rows of chats and prompts that do not fit, and counts them in the log. @default the first such row ends the run */
   readonly skipBadRows?: boolean;
   /**
-   * Leaves `chatTemplate` and `lossOn` aside where the data is text, as they are for other data of the run.
+   * Ignores `chatTemplate` and `lossOn` if the data turns out to be text: they are for other data of the run.
    *
    * @default text is refused with them
    */
@@ -94,8 +94,8 @@ export interface TextDataOptions {
    */
   readonly isPreference?: boolean | undefined;
   /**
-   * With `isPreference`: rows are `prompt`, `completion` and `label`, which tells whether the completion is desirable. Of each pair the second
-   * row is another completion of the prompt: that of the row before, of blocks of `batch` rows. @default false
+   * With `isPreference`: rows are `prompt`, `completion`, `label`. Each row becomes two: its own completion, then the completion of the
+   * previous row in a block of `batch` rows, for KTO's KL term. @default false
    */
   readonly hasLabels?: boolean | undefined;
   /**

@@ -23,7 +23,7 @@ export interface Speeds {
 
 /** Times of a step, in seconds. */
 export interface StepTime {
-  /** Time from the begin of the step to its end. */
+  /** Time from the beginning of the step to its end. */
   readonly step: number;
   /** Time of all computation. */
   readonly compute: number;

@@ -13,7 +13,7 @@ import { nameOf } from "./run_record.ts";
 /**
  * Opens the trackers that `reportTo` names.
  *
- * @param step the step that a resumed run goes on from; 0 for a new one
+ * @param step the step that the run resumed from; 0 for a new one
  * @throws {ConfigError} if a tracker's variables are wrong or missing
  */
 export function trackersOf(config: RunConfig, step: number, log: Logger): Tracker[] {

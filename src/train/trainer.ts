@@ -45,7 +45,7 @@ import { optimizerOf } from "./optimizer.ts";
 import { scalerOf } from "./parts.ts";
 import { planModel } from "./plan_model.ts";
 import { Progress } from "./progress.ts";
-import { exchangeNews, type RankNews, REGROUPS, type StopReason } from "./rank_news.ts";
+import { exchangeNews, type RankNews, STOP_WORDS, type StopReason } from "./rank_news.ts";
 import { requireEqualReplicas } from "./replicas.ts";
 import { launch, type Run } from "./run.ts";
 import { recordOf } from "./run_record.ts";
@@ -207,7 +207,7 @@ class Training {
     const { signal, isOver } = await this.#loop(context, data, evaluations, { saver, keeper }, begin);
     this.#journal.measured(this.#step, memoryPeak(this.#run));
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
-    this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
+    this.#log.once().info(`Peak memory of a rank: ${peak} (predicted ${expected})`);
     if (isOver) await evaluations.end(this.#step, context);
     const finished = isOver
       ? await averaged(context, () => finishModel(config, this.#run, model, data.tokenizer, prompt, this.#log.once()))
@@ -234,8 +234,8 @@ class Training {
   }
 
   /**
-   * Trains until the last step, until evaluations are no better any more, or until a stop; returns the signal, if one was the
-   * cause, and whether the training is over.
+   * Trains until the last step, until early stopping, or until a stop; returns the signal, if one was the cause, and whether the
+   * training is over.
    */
   async #loop(
     context: StepContext,
@@ -286,27 +286,29 @@ class Training {
         await this.#save(context, loader, saver, evaluations);
       }
       const state = (): ReturnType<typeof stateOf> => stateOf(this.#config, this.#step, context, loader, evaluations);
-      isKept = await keeper?.keep(this.#step, stops === REGROUPS, state) === true;
+      isKept = await keeper?.keep(this.#step, stops === "regroup", state) === true;
     }
     await keeper?.finish();
     // More steps would later resume from the last step's checkpoint.
-    const regroups = stops === REGROUPS && this.#step < steps;
+    const regroups = stops === "regroup" && this.#step < steps;
     const saves = (saveEvery > 0 || this.#step < steps) && !(regroups && isKept);
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver, evaluations);
     await saver.finishPending();
     const isOver = this.#step >= steps || endsEarly;
     if (!isOver && !regroups) this.#options.output.over?.();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
-    const why = signal !== undefined ? `, as ${signal} came` : stops === "" ? "" : `, ${stops}`;
-    const none = `no evaluation was better in the last ${evaluations.best?.evaluations_without_gain}`;
+    const why = signal !== undefined ? `, as ${signal} came` : STOP_WORDS[stops];
+    const without = evaluations.best?.evaluations_without_gain;
     const where = endsEarly
-      ? `Ended early after step ${this.#step} of ${steps}, as ${none}`
+      ? `Stopped early after step ${this.#step} of ${steps} ${
+        without === undefined ? "" : ` (no improvement in ${countOf(without, "evaluation")})`
+      }`
       : this.#step < steps
       ? `Stopped after step ${this.#step} of ${steps}${why}`
       : "Trained";
     log.info(`${where}: ${taken}`);
     if (regroups) this.#options.output.elastic?.({ regroups });
-    else if (!isOver) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
+    else if (!isOver) log.info("Resume with the same command and '--resume auto' (under npm after '--')");
     return { signal, isOver };
   }
 
@@ -320,7 +322,7 @@ class Training {
     if (!Number.isFinite(gradNorm)) {
       const scale = context.scaler?.getScale();
       this.#log.once().info(
-        `Step ${this.#step} changed nothing: gradients overflowed; the loss is scaled by ${scale} from now on`,
+        `Skipped the update of step ${this.#step}: gradients overflowed; the loss scale is now ${scale}`,
       );
     }
     const seconds = (performance.now() - started) / 1000;
@@ -349,11 +351,11 @@ class Training {
     await eventTurn();
     const asked = this.#live?.take();
     const stops = asksToStop
-      ? "as a callback asked for"
+      ? "callback"
       : asked?.stops === true
-      ? "as its live page asked for"
+      ? "page"
       : this.#elastic?.isAskedToLeave() === true
-      ? REGROUPS
+      ? "regroup"
       : "";
     const own: RankNews = { signal: stop.signal, stops, saves: asked?.saves === true, isIdle: saver.isIdle };
     const news = exchangeNews(this.#run.group, own);

@@ -24,7 +24,7 @@ export interface SavedStep {
 export interface TrainerCallback {
   /** After each step, with the line of `metrics.jsonl`: behind an evaluation, and before a save of the step. */
   readonly onStep?: ((metrics: StepMetrics, context: StepContext) => CallbackWish) | undefined;
-  /** After each evaluation, with its figures: `eval_loss`, `eval_NAME_loss` and so on; the same on every rank. */
+  /** After each evaluation, with its metrics: `eval_loss`, `eval_NAME_loss` and so on; the same on every rank. */
   readonly onEvaluate?: ((figures: EvalMetrics, step: number, context: StepContext) => CallbackWish) | undefined;
   /** Called when a checkpoint is complete on all ranks. A save in the background completes after a later step. */
   readonly onSave?: ((saved: SavedStep, context: StepContext) => void | Promise<void>) | undefined;

@@ -27,11 +27,11 @@ export interface TrainerOptions {
   readonly callbacks?: readonly TrainerCallback[] | undefined;
 }
 
-/** The best evaluation of a training, by the figure that `metricForBestModel` names. */
+/** The best evaluation of a training, by the metric that `metricForBestModel` names. */
 export interface BestModel {
-  /** Name of the figure in `metrics.jsonl`. */
+  /** Name of the metric in `metrics.jsonl`. */
   readonly metric: string;
-  /** The figure's best value. */
+  /** The metric's best value. */
   readonly bestMetric: number;
   /** The step after which it was measured. */
   readonly bestGlobalStep: number;
@@ -47,7 +47,7 @@ export interface TrainResult {
   readonly loss: number;
   /** The finished model; `undefined` if the training stopped before its last step, unless evaluations were no better any more. */
   readonly finished: FinishedModel | undefined;
-  /** The best evaluation, if there was one with a figure that decides. */
+  /** The best evaluation, if there was one with a metric that decides. */
   readonly best: BestModel | undefined;
   /** The signal that stopped the training. */
   readonly signal: StopSignal | undefined;

@@ -90,7 +90,7 @@ describe("readAccelerateConfig()", () => {
     ],
     [{ num_machines: 2 }, /num_machines: expected 1, got 2: start several hosts by 'fullyshard run --nnodes'/],
     [{ machine_rank: 1 }, /machine_rank: expected 0, got 1: start several hosts by 'fullyshard run --nnodes'/],
-    [{ mixed_precision: "fp8" }, /mixed_precision: expected no, bf16 or fp16, got 'fp8', which is not there yet/],
+    [{ mixed_precision: "fp8" }, /mixed_precision: expected no, bf16 or fp16, got 'fp8', which is not implemented yet/],
     [{ downcast_bf16: "yes" }, /downcast_bf16: expected nothing, as TPUs are not supported, got "yes"/],
     [{ tpu_use_cluster: true }, /tpu_use_cluster: expected nothing, as TPUs are not supported, got true/],
     [
@@ -105,11 +105,11 @@ describe("readAccelerateConfig()", () => {
     [{ rdzv_backend: "etcd" }, /rdzv_backend: expected static or c10d, got 'etcd'/],
     [
       { parallelism_config: { parallelism_config_sp_size: 2 } },
-      /parallelism_config_sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not there yet; cp_size shares positions/,
+      /parallelism_config_sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not implemented yet; cp_size shares positions/,
     ],
     [
       { parallelism_config: { sp_size: 2 } },
-      /sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not there yet; cp_size shares positions/,
+      /sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not implemented yet; cp_size shares positions/,
     ],
     [{ num_process: 2 }, /num_process: expected a known key, got 'num_process'\. Did you mean 'num_processes'\?/],
     [{ fsdp_confg: { a: 1 } }, /fsdp_confg: expected a known key, got 'fsdp_confg'\. Did you mean 'fsdp_config'\?/],

@@ -138,7 +138,7 @@ longTest(
         ...more,
       );
       const { stderr } = succeeds(await runScript(flags, { ranks }));
-      const [, used, expected] = /At most (.+) of a rank's memory were in use, (.+) were expected/.exec(stderr) ?? [];
+      const [, used, expected] = /Peak memory of a rank: (.+) \(predicted (.+)\)/.exec(stderr) ?? [];
       assert.ok(used !== undefined);
       if (!more.includes("--cpu-offload")) assert.equal(used, expected, out);
       const line: { readonly peak_bytes: number } = JSON.parse(metricLines(folder, out).at(-1) ?? "");

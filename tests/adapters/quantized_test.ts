@@ -317,7 +317,7 @@ longTest(
       ];
       const flags = flagsIn(folder, "--steps", "3", ...own, ...more);
       const { stderr } = succeeds(await runScript(flags, { ranks }));
-      const [, used, expected] = /At most (.+) of a rank's memory were in use, (.+) were expected/.exec(stderr) ?? [];
+      const [, used, expected] = /Peak memory of a rank: (.+) \(predicted (.+)\)/.exec(stderr) ?? [];
       assert.ok(used !== undefined);
       if (!more.includes("--cpu-offload")) assert.equal(used, expected, out);
       return metricLines(folder, out).map(essence);

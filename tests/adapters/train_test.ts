@@ -49,7 +49,7 @@ test(
     const ended = succeeds(await run(await adapting("whole", ...LORA, "--save-every", "3")));
     const whole = metricLines(folder, "whole").map(essence);
     assert.equal(whole.length, 6);
-    const peaks = /At most (.+) of a rank's memory were in use, (.+) were expected/.exec(ended.stderr);
+    const peaks = /Peak memory of a rank: (.+) \(predicted (.+)\)/.exec(ended.stderr);
     assert.equal(peaks?.[1], peaks?.[2]);
     assert.match(
       ended.stderr,
@@ -122,7 +122,7 @@ longTest("a run goes on with the adapter of its checkpoint alone", TIMEOUT, asyn
   const replicated = await adapting("other", ...flags, "--strategy", "ddp", "--frozen-dtype", "bfloat16");
   assert.match(
     (await run(replicated, alone)).stderr,
-    /frozenDtype: expected strategy fsdp with it, got 'ddp', which keeps frozen weights in float32, and 'bfloat16'/,
+    /frozenDtype: expected strategy fsdp, got 'ddp', which keeps frozen weights in float32; use strategy fsdp, or remove frozenDtype/,
   );
   const never = await run(await adapting("other", "--lora-r", "4", "--lora-dropout", "1"), alone);
   assert.match(never.stderr, /--lora-dropout: expected .*< 1, got 1/);
@@ -183,18 +183,21 @@ test("settings of an adapter are refused where they say nothing, or two things",
     [{ ...none, loraAlpha: 8 }, /loraAlpha: expected loraR with it, got 8 alone/],
     [{ ...none, loraTargetModules: ["q_proj"] }, /loraTargetModules: expected loraR with it/],
     [{ ...none, useRslora: true }, /useRslora: expected loraR with it/],
-    [{ ...none, frozenDtype: "bfloat16" }, /frozenDtype: expected loraR or adapter with it, got 'bfloat16' alone/],
-    [{ ...none, loadIn4bit: true }, /loadIn4bit: expected loraR or adapter with it, got it alone/],
+    [
+      { ...none, frozenDtype: "bfloat16" },
+      /frozenDtype: expected loraR or adapter to be set too, got 'bfloat16' without it/,
+    ],
+    [{ ...none, loadIn4bit: true }, /loadIn4bit: expected loraR or adapter to be set too, got true without it/],
     [
       { ...none, loraR: 4, loadIn4bit: true, loadIn8bit: true },
       /loadIn8bit: expected loadIn4bit or loadIn8bit, got both/,
     ],
-    [{ ...none, loraR: 4, bnb4bitUseDoubleQuant: true }, /bnb4bitUseDoubleQuant: expected loadIn4bit with it/],
+    [{ ...none, loraR: 4, bnb4bitUseDoubleQuant: true }, /bnb4bitUseDoubleQuant: expected loadIn4bit to be set too/],
     [
       { ...none, loraR: 4, loadIn8bit: true, frozenDtype: "bfloat16" },
       /frozenDtype: expected 'file' with quantized weights/,
     ],
-    [{ ...none, loraR: 4, adapter: "a" }, /loraR: expected a new adapter or one that there is, got both/],
+    [{ ...none, loraR: 4, adapter: "a" }, /loraR: expected either adapter or loraR, got both/],
     [{ ...none, loraR: 4, loraTargetModules: [".*q", "k_proj"] }, /expected one regular expression, or ends of names/],
   ] as const;
   for (const [config, message] of wrong) {

@@ -118,17 +118,17 @@ for (
     [
       "heads of keys and values that neither divide the ranks nor are divided by them",
       ...[2, { ...LLAMA, hidden_size: 48, num_attention_heads: 6, num_key_value_heads: 3 }, PLAN] as const,
-      /ArgumentError: Cannot cut 'model.layers.0.self_attn': its 3 heads of keys and values are no multiple of 2 ranks/,
+      /ArgumentError: Cannot cut 'model.layers.0.self_attn': its 3 heads of keys and values cannot be divided over 2 ranks/,
     ],
     [
       "heads that ranks do not divide",
       ...[2, { ...LLAMA, hidden_size: 36, num_attention_heads: 9, num_key_value_heads: 3, head_dim: 4 }, PLAN] as const,
-      /ArgumentError: Cannot cut 'model.layers.0.self_attn': its 9 heads are no multiple of 2 ranks/,
+      /ArgumentError: Cannot cut 'model.layers.0.self_attn': its 9 heads cannot be divided over 2 ranks/,
     ],
     [
       "dropout of attention",
       ...[2, { ...LLAMA, attention_dropout: 0.1 }, PLAN] as const,
-      /UnsupportedError: .*masks of attention dropout over a part of the heads \(set it to 0, or .*\) are not there yet/,
+      /UnsupportedError: .*not implemented for masks of attention dropout over a part of the heads \(set it to 0, or /,
     ],
     [
       "norms of heads",
@@ -164,9 +164,9 @@ for (
       /ArgumentError: Cannot cut '.*up_proj' colwize: styles are colwise, rowwise, .*\. Did you mean 'colwise'\?/,
     ],
     [
-      "a style of transformers that is not there yet",
+      "a style of transformers that is not implemented yet",
       ...[2, LLAMA, { "model.layers.*.mlp.up_proj": "local_colwise" }] as const,
-      /UnsupportedError: Cannot cut '.*up_proj' local_colwise: that is not there yet; styles are colwise/,
+      /UnsupportedError: Cannot cut '.*up_proj' local_colwise: that is not implemented yet; styles are colwise/,
     ],
     [
       "experts whose parts nobody adds up",
@@ -205,7 +205,7 @@ test("adapters that drop out parts of inputs are not cut, and layers that are cu
   for (const [cut, adapter] of valuesOf(await world(2, refuseAdapters, { data: PLAN }))) {
     assert.match(
       cut,
-      /Cannot cut 'model\.layers\.0\.mlp' over 2 ranks: masks of an adapter's dropout over a part of the inputs of '\S+down_proj' \(set it to 0\) are not there yet/,
+      /Cannot cut 'model\.layers\.0\.mlp' over 2 ranks: not implemented for masks of an adapter's dropout over a part of the inputs of '\S+down_proj' \(set it to 0\)/,
     );
     assert.match(
       adapter,

@@ -91,7 +91,7 @@ test("plans that share positions of some norms only, and layers that drop out, a
     assert.match(few, /ArgumentError: .* the plan must say sequence_parallel of 'model\.norm' too/);
     assert.match(other, /ArgumentError: Cannot cut 'lm_head' sequence_parallel: /);
     assert.match(part, /ArgumentError: .*PreNormBlock has no blocks and no norm behind them; give the whole model/);
-    assert.match(dropping, /UnsupportedError: .*'transformer\.h\.0\.\S+' drops out by places in a row/);
+    assert.match(dropping, /UnsupportedError: .*'transformer\.h\.0\.\S+' applies dropout by position in a row/);
     assert.deepEqual(cuts, ["", ""]);
   }
 });

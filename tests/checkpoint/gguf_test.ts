@@ -247,7 +247,7 @@ describe("exportGguf()", () => {
     refuse("gemma3_text", { layer_types: Array(6).fill("full_attention") }, /other layers without a window/);
     refuse("gemma2", { final_logit_softcapping: null }, /without attn_logit_softcapping or final_logit_softcapping/);
     refuse("olmo2", { attention_bias: true }, /attention_bias true into GGUF/);
-    refuse("gpt2", { scale_attn_by_inverse_layer_idx: true }, /other factors on scores/);
+    refuse("gpt2", { scale_attn_by_inverse_layer_idx: true }, /other factors on attention scores/);
     const rope = { rope_type: "yarn", rope_theta: 10000, factor: 4, original_max_position_embeddings: 32, mscale: 0.5 };
     refuse("llama", { rope_parameters: rope }, /rope_type 'yarn' with attention_factor, mscale/);
     device.dispose();

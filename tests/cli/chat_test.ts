@@ -140,7 +140,10 @@ longTest("fullyshard chat takes an adapter and a system's message, and ends with
 test("fullyshard chat names what is missing", TIMEOUT, async () => {
   const of = (...args: readonly string[]): string =>
     spawnSync("node", [BIN, "--runtime", RUNTIME, "chat", ...args], { encoding: "utf8", input: "" }).stderr;
-  assert.match(of(), /fullyshard chat: .*model: expected a folder of a model, with or without '--model', got nothing/s);
+  assert.match(
+    of(),
+    /fullyshard chat: .*model: expected a folder of a model, as an argument or by '--model', got nothing/s,
+  );
   assert.match(of("no/where"), /no\/where/);
   const model = await (made ??= makeModel());
   assert.match(

@@ -110,7 +110,7 @@ describe("doctor() of GPUs", { skip }, () => {
     const cudart = runtimeOf(directory, { driver: 12_080, runtime: 12_040 }, lacking);
     const { code, text } = await run({ FULLYSHARD_CUDART_LIBRARY: cudart });
     assert.equal(code, 1);
-    const said = "is that of CUDA 12.4, which loads no kernels: 12.8 is the oldest that does. " +
+    const said = "is for CUDA 12.4, which loads no kernels: 12.8 is the oldest that does. " +
       "Install a newer one with 'pip install --upgrade nvidia-cuda-runtime-cu12'";
     assert.ok(text.includes(`no GPU can be used: the CUDA runtime (${cudart}) ${said}`), text);
     assert.match(text, /^Problems \(1\):\n {2}no GPU can be used: the CUDA runtime /m);
@@ -133,7 +133,7 @@ describe("doctor() of GPUs", { skip }, () => {
     assert.match(text, /^Problems \(2\):\n.* Install a newer driver, or 'pip install nvidia-cuda-runtime-cu12'$/m);
     assert.match(
       text,
-      /^ {2}NVRTC is that of CUDA 13, the driver that of CUDA 12: 'pip install nvidia-cuda-nvrtc-cu12'$/m,
+      /^ {2}NVRTC is for CUDA 13, the driver for CUDA 12: 'pip install nvidia-cuda-nvrtc-cu12'$/m,
     );
   });
 
@@ -199,7 +199,7 @@ describe("doctor() of GPUs", { skip }, () => {
     };
     const { code, text } = await run(values);
     assert.equal(code, 1);
-    assert.match(text, /^ {2}cuDNN is that of CUDA 13, the driver that of CUDA 12: 'pip install nvidia-cudnn-cu12'$/m);
+    assert.match(text, /^ {2}cuDNN is for CUDA 13, the driver for CUDA 12: 'pip install nvidia-cudnn-cu12'$/m);
   });
 
   it("with a card that does not answer says which, and tells of the others", async () => {

@@ -44,7 +44,7 @@ describe("doctor()", () => {
     assert.ok(report.cores >= 1);
     const { ofOneRank, ofEachOfTwo } = report.threads;
     assert.deepEqual([ofOneRank, ofEachOfTwo], [report.cores, Math.max(1, Math.floor(report.cores / 2))]);
-    const words = `threads        ${ofOneRank} of one rank, ${ofEachOfTwo} of each of two, unless --threads is given\n`;
+    const words = `threads        ${ofOneRank} with one rank, ${ofEachOfTwo} each with two; --threads overrides\n`;
     assert.ok((await run(false, {})).text.includes(words));
     if (platform().os !== "linux") return;
     assert.equal(library(report, "libc").state, "loaded");
@@ -138,7 +138,7 @@ describe("doctor()", () => {
     const values = environment({ FULLYSHARD_NVRTC_LIBRARY: path, FULLYSHARD_MPI_LIBRARY: path });
     await doctor({ json: false, width: 60 }, (piece) => void (text += piece), values);
     const order = [
-      "Not found, and would help:",
+      "Not installed (optional):",
       "NVRTC",
       "MPI",
       "runtime",

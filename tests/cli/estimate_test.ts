@@ -239,7 +239,7 @@ describe("fullyshard estimate", () => {
       assert.equal(code, 2);
       assert.match(
         stderr,
-        /cudaGraphs: expected device cuda with it, got 'cpu'\n {2}attention: expected device cuda with it, got 'cpu'/,
+        /cudaGraphs: expected device cuda, got 'cpu'\n {2}attention: expected device cuda, got 'cpu'/,
       );
     },
   );

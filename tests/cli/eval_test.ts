@@ -149,7 +149,7 @@ test("fullyshard eval takes examples of other data, and refuses few of them and 
   assert.notDeepEqual(mine?.answers[0], others?.answers[0]);
   const args = [model, "--data", data, ...tokenizerOf("bytes")];
   await refuses([...args, "--num-fewshot", "4"], /data: expected at least 5 questions to take examples of, got 4 in /);
-  await refuses([...args, "--fewshot-data", first], /fewshotData: expected numFewshot with it/);
+  await refuses([...args, "--fewshot-data", first], /fewshotData: expected numFewshot to be set too/);
   await refuses([...args, "--fewshot-as-multiturn"], /fewshotAsMultiturn: expected applyChatTemplate and numFewshot/);
   const text = folder.write("text.txt", "no choices here");
   await refuses(
@@ -262,7 +262,7 @@ test("fullyshard eval refuses choices without tokens of their own, a begin of te
   await refuses(["--data", data], /arguments: expected <model>, got nothing/);
   await refuses(
     [MODEL, "--data", data, ...bytes, "--log-samples"],
-    /logSamples: expected --json with it, got it alone/,
+    /logSamples: expected --json to be set too, got true without it/,
   );
   await refuses(
     [MODEL, "--data", `${text}:0.5`, ...bytes],

@@ -88,7 +88,7 @@ describe("fullyshard export", () => {
       "q8_0",
     );
     refused(
-      /tokenizer: expected --format gguf with it, got --format hf/,
+      /tokenizer: expected --format gguf to be set too, got .* without it; set --format gguf, or remove tokenizer/,
       hf,
       "--out",
       out,

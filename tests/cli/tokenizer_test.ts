@@ -80,7 +80,7 @@ describe("fullyshard tokenizer", () => {
     assert.equal(code, 2);
     assert.match(stderr, /--vocab: expected a number >= 257, got 256/);
     assert.match(run(folder, "nothing").stderr, /data: expected .* got 'nothing'/);
-    assert.match(run(folder).stderr, /data: expected files to learn from, with or without '--data', got nothing/);
+    assert.match(run(folder).stderr, /data: expected files to learn from, as arguments or by '--data', got nothing/);
     assert.deepEqual(readdirSync(folder.path), []);
   });
 

@@ -70,7 +70,7 @@ test(
         /RendezvousError: Rank \d gave up joining: it ended with exit code \d before it joined/,
       );
       assert.match(other.stderr, /Its last lines on stderr:\n {4}a last red word/);
-      assert.match(other.stderr, /rank \d, on another host, ended or stopped all before/);
+      assert.match(other.stderr, /rank \d, on another host, failed earlier/);
     }
   },
 );

@@ -34,7 +34,7 @@ test("a rank that is killed on one host ends those of the other, which name it",
   assert.ok(seconds < 5, `${seconds} s`);
   assert.match(there.stderr, /rank 3 \(pid \d+\) failed first: it was killed by SIGKILL/);
   assert.equal(there.code, 137);
-  assert.match(here.stderr, /rank [23], on another host, ended or stopped all before/);
+  assert.match(here.stderr, /rank [23], on another host, failed earlier/);
   assert.match(here.stderr, /rank 3 died \(its process or Worker is gone\) while it was awaited/);
   assert.notEqual(here.code, 0);
 });

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { openText } from "../../src/data/documents.ts";
-import { packInMemory } from "../../src/data/packing.ts";
+import { packInMemory } from "../../src/data/token_stream.ts";
 import { loadTokenizer, type Tokenizer } from "../../src/data/tokenizer.ts";
 import { CheckpointError } from "../../src/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

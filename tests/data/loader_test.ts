@@ -8,8 +8,8 @@ import { test } from "node:test";
 import type { LoaderOptions, LoaderState } from "../../src/data/loader.ts";
 import type { MicroBatch } from "../../src/data/micro_batch.ts";
 import { DataLoader } from "../../src/data/loader.ts";
-import type { TokenStream } from "../../src/data/packing.ts";
-import { tokensInMemory } from "../../src/data/packing.ts";
+import type { TokenStream } from "../../src/data/token_stream.ts";
+import { tokensInMemory } from "../../src/data/token_stream.ts";
 import { ArgumentError, ConfigError } from "../../src/errors.ts";
 
 const TOKENS = tokensInMemory(Int32Array.from({ length: 1000 }, (_, i) => i * 3), "abc");

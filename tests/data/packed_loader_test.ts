@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DataLoader, type LoaderOptions } from "../../src/data/loader.ts";
 import type { MicroBatch } from "../../src/data/micro_batch.ts";
-import { packInMemory, tokenCache, tokensInMemory } from "../../src/data/packing.ts";
+import { packInMemory, tokenCache, tokensInMemory } from "../../src/data/token_stream.ts";
 import { openText } from "../../src/data/documents.ts";
 import type { SampleStream } from "../../src/data/samples/sample.ts";
 import { BYTE_TOKENIZER } from "../../src/data/tokenizer.ts";

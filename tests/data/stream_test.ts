@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { DataLoader, type LoaderState } from "../../src/data/loader.ts";
 import type { MicroBatch } from "../../src/data/micro_batch.ts";
-import { packInMemory } from "../../src/data/packing.ts";
+import { packInMemory } from "../../src/data/token_stream.ts";
 import { openRows } from "../../src/data/rows/open_rows.ts";
 import { openDocuments } from "../../src/data/rows/open_documents.ts";
 import type { Packing } from "../../src/data/samples/rows.ts";

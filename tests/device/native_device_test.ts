@@ -169,7 +169,7 @@ test(
     const args = ["run", "--no-prompt", "--allow-read", "--allow-env", "--ext=ts", "-"];
     const cwd = fileURLToPath(new URL("../..", import.meta.url));
     const said = execFileSync(programOf("deno") ?? "deno", args, { cwd, input: script, encoding: "utf8" });
-    assert.match(said, /^wasm-relaxed: .*: 'auto' may not call native kernels without --allow-ffi\n$/);
+    assert.match(said, /^wasm-relaxed: .*: 'auto' may not call native kernels: give Deno --allow-ffi for them\n$/);
   },
 );
 

@@ -32,7 +32,7 @@ test("a half-written checkpoint is named with the last whole one, and 'auto' tak
   );
   const auto = await run([...flags, "--resume", "auto"]);
   assert.equal(auto.code, 0, auto.stderr);
-  assert.match(auto.stderr, /Skipped a checkpoint that is not whole: .*checkpoint-6: manifest\.json is missing/);
+  assert.match(auto.stderr, /Skipped an incomplete checkpoint: .*checkpoint-6: manifest\.json is missing/);
   assert.match(auto.stderr, new RegExp(`Skipped .*checkpoint-4: ${shard} should have \\d+ bytes, got 1000`));
   assert.match(auto.stderr, /Resumed '.*checkpoint-2' at step 2/);
   assert.deepEqual(metricLines(folder).map(essence), whole);

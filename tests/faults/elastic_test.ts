@@ -98,7 +98,7 @@ longTest("without copies in memory a run goes on from its last checkpoint", TIME
   using folder = temporaryDirectory();
   const flags = ["--steps", "5", "--save-every", "2", "fault=0:4:kill"];
   const { stderr } = await elastic(folder, "2", flags, ["--max-restarts", "1"]);
-  assert.match(stderr, /goes on from the last checkpoint\. A global batch of 4 can be divided among 2 /);
+  assert.match(stderr, /continues from the last checkpoint\. World sizes that divide the global batch of 4: 2 /);
   assert.match(stderr, /fullyshard: going on with 2 ranks \(restart 1 of 1\)\n/);
   assert.match(stderr, /Resumed '.*checkpoint-2' at step 2/);
   await equalsByHand(folder, 5, [{ ranks: 2, microBatches: 1, last: 5 }], []);
@@ -150,8 +150,8 @@ test("the state in memory is saved when no restart is left", TIMEOUT, async () =
     stderr,
     /rank 0 \(pid \d+\) failed: Error: out of coffee\n[^]*going on with 1 rank \(restart 1 of 1\)\n/,
   );
-  assert.match(stderr, /not started again: 1 restart of 1 are used up\n/);
-  assert.match(stderr, /what was in memory is saved as '.*out\/checkpoint-4'\n/);
+  assert.match(stderr, /not restarted: --max-restarts 1 is used up\n/);
+  assert.match(stderr, /saved the in-memory state as '.*out\/checkpoint-4'\n/);
   const resumed = await run(flagsIn(folder, "--steps", "5", "--resume", "auto"), { ranks: 1 });
   assert.match(resumed.stderr, /Resumed '.*checkpoint-4' at step 4/);
 });

@@ -55,7 +55,7 @@ test("memory that runs out names bytes asked, in use and the largest owners", TI
   assert.equal(code, 1, stderr);
   assert.match(
     stderr,
-    /fullyshard: rank 1 \(pid \d+\) failed first: OutOfMemoryError: Out of memory on cpu:0: asked for 1024\.00 GiB with [\d.]+ [KMG]iB of [\d.]+ [MG]iB in use\. Largest owners: .*optimizer exp_avg: [\d.]+ [KM]iB.*\. Use a smaller batch, in the trainer \'--micro-batches\', a shorter sequence, or more ranks/,
+    /fullyshard: rank 1 \(pid \d+\) failed first: OutOfMemoryError: Out of memory on cpu:0: asked for 1024\.00 GiB with [\d.]+ [KMG]iB of [\d.]+ [MG]iB in use\. Largest owners: .*optimizer exp_avg: [\d.]+ [KM]iB.*\. Use fewer samples per micro-batch \(raise \'--micro-batches\'\), a shorter sequence, or more ranks/,
   );
   assert.match(stderr, /fullyshard: rank 0 ended because of it/);
 });

@@ -209,11 +209,11 @@ describe("activationCheckpointing", () => {
     };
     assert.match(
       await refused({ activationCheckpointing: "selective", gradientCheckpointing: true }),
-      /gradientCheckpointing: expected one of two names for one thing, got both; remove it, as activationCheckpointing 'selective' says how/,
+      /gradientCheckpointing: expected activationCheckpointing or gradientCheckpointing, not both, got true, and activationCheckpointing 'selective'/,
     );
     assert.match(
       await refused({ activationCheckpointingEvery: 2 }),
-      /activationCheckpointingEvery: expected activationCheckpointing full or selective with it, got 2 and 'none'/,
+      /activationCheckpointingEvery: expected activationCheckpointing full or selective to be set too, got 2 without it/,
     );
   });
 

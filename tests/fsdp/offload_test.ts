@@ -224,7 +224,7 @@ describe("cpuOffload", () => {
     assert.equal(file.peakBytes, host.peakBytes);
     assert.match(
       await estimateOf({ cpuOffload: false, offloadStates: "/nowhere" }).then(() => "", String),
-      /offloadStates: expected cpuOffload with it, got '\/nowhere' alone/,
+      /offloadStates: expected cpuOffload to be set too, got '\/nowhere' without it; set cpuOffload, or remove offloadStates/,
     );
   });
 
@@ -237,7 +237,7 @@ describe("cpuOffload", () => {
     assert.ok(error instanceof ConfigError);
     assert.match(
       error.message,
-      /cpuOffload: expected strategy fsdp with it, got 'ddp': replicas are computed with where/,
+      /cpuOffload: expected strategy fsdp, got 'ddp', which cannot offload; use/,
     );
   });
 

@@ -50,7 +50,7 @@ test("nextWorld() ends with the run, by a signal, by a wrong setting, by an erro
   assert.match(nextWorld(again, limits, outcome([failure(2, "Error")])).why ?? "", /the same error came twice/);
   assert.equal(nextWorld(again, limits, outcome([failure(2, "Error", "out of coffee")])).kind, "start");
   const used = nextWorld({ ...state, restarts: 2 }, limits, outcome([failure(1)]));
-  assert.deepEqual(used, { kind: "end", why: "not started again: 2 restarts of 2 are used up" });
+  assert.deepEqual(used, { kind: "end", why: "not restarted: --max-restarts 2 is used up" });
 });
 
 test("nextWorld() lets ranks in without a restart", () => {

@@ -130,7 +130,10 @@ test("planRun() reads how a run goes on when ranks are lost", () => {
       [["--nproc-per-node", "4:2", "t.ts"], /--nproc-per-node: expected a number from 1, .* got '4:2'/],
       [["--redundancy", "1", "t.ts"], /--redundancy: expected --max-restarts from 1 with it, got '1'/],
       [["--max-restarts=1", "--redundancy=2", "t.ts"], /--redundancy: expected 0 or 1, got '2'/],
-      [["--max-restarts=1", "--redundancy-every=2", "t.ts"], /--redundancy-every: expected --redundancy 1 with it/],
+      [
+        ["--max-restarts=1", "--redundancy-every=2", "t.ts"],
+        /--redundancy-every: expected --redundancy 1 to be set too, got '2' without it/,
+      ],
       [["--max-restarts=x", "t.ts"], /--max-restarts: expected a number, got 'x'/],
     ] as const
   ) assert.throws(() => planRun(argv, 2), pattern);

@@ -15,7 +15,7 @@ import type { Tensor } from "../../src/tensor/tensor.ts";
 
 const FORGOTTEN =
   /Largest owners: (?:[\w ]+: [\d.]+ [KM]iB, ){4}[\w ]+: [\d.]+ [KM]iB(?: \(.*\))?\. (\d+) tensors outlive every scope and hold ([\d.]+) MiB with the graphs behind them: begin the body of the loop that makes them with 'using _frame = scope\(\)', and evaluate by evaluate\(\) or inside noGrad\(\)$/;
-const SMALLER = /Use a smaller batch, in the trainer '--micro-batches', a shorter sequence, or more ranks$/;
+const SMALLER = /Use fewer samples per micro-batch \(raise '--micro-batches'\), a shorter sequence, or more ranks$/;
 
 async function open(): Promise<Device> {
   return await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 24 });

@@ -66,7 +66,7 @@ test("--tp-size, --fsdp-size and --dp-replicate-size lay the ranks, and one of t
   }
 });
 
-test("sizes that the ranks do not have, and axes that are not there yet, are refused with what would do", async () => {
+test("sizes that the ranks do not have, and axes that are not implemented yet, are refused with what would do", async () => {
   for (
     const [argv, ranks, pattern] of [
       [["--tp-size", "3"], 4, /tpSize: expected sizes whose product divides 4 ranks, got tpSize 3 = 3/],
@@ -81,7 +81,11 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
         /expected sizes whose product is 4 ranks, got fsdpSize 2 × tpSize 8 = 16/,
       ],
       [["--cp-size", "3"], 4, /cpSize: expected sizes whose product divides 4 ranks, got cpSize 3 = 3/],
-      [["--enable-sequence-parallel"], 4, /enableSequenceParallel: expected false, or tpSize from 2 with it, got true/],
+      [
+        ["--enable-sequence-parallel"],
+        4,
+        /enableSequenceParallel: expected tpSize of at least 2 to be set too, got true without it/,
+      ],
       [["--ep-size", "3"], 4, /epSize: expected a number that divides the 4 ranks that share a copy, got 3/],
       [
         ["--ep-size", "2", "--fsdp-size", "1", "--dp-replicate-size", "4"],
@@ -91,7 +95,7 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
       [
         ["--ep-size", "2", "--tp-size", "2"],
         4,
-        /epSize: expected 1 with a tensor axis, .* not there together yet, got 2/,
+        /epSize: expected 1 with a tensor axis, .* not implemented together yet, got 2/,
       ],
       [["--ep-size", "2", "--cp-size", "2"], 4, /epSize: expected 1 with cpSize above 1, .*, got 2/],
       [
@@ -106,9 +110,9 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
         4,
         /enableSequenceParallel: expected false with ppSize above 1, .*, got true/,
       ],
-      [["--pp-schedule", "interleaved"], 4, /ppSchedule: expected ppSize from 2 with it, got ppSize 1/],
-      [["--pp-split", "parameters"], 4, /ppSplit: expected ppSize from 2 with it, got ppSize 1/],
-      [["--pp-layers", "1,2"], 4, /ppLayers: expected ppSize from 2 with it, got ppSize 1/],
+      [["--pp-schedule", "interleaved"], 4, /ppSchedule: expected ppSize of at least 2, got ppSize 1/],
+      [["--pp-split", "parameters"], 4, /ppSplit: expected ppSize of at least 2, got ppSize 1/],
+      [["--pp-layers", "1,2"], 4, /ppLayers: expected ppSize of at least 2, got ppSize 1/],
       [
         ["--pp-layers", "1,2,3", "--pp-size", "2"],
         4,
@@ -131,8 +135,8 @@ test("sizes that the ranks do not have, and axes that are not there yet, are ref
         4,
         /fsdpSize: expected 1 with strategy ddp, which shards nothing, got 2/,
       ],
-      [["--tp-plan", "auto"], 4, /tpPlan: expected tpSize from 2 with it, or fsdpSize, .*, got neither/],
-      [["--tp-plan", "auto", "--tp-size", "1"], 4, /tpPlan: expected tpSize from 2 with it, .*, got tpSize 1/],
+      [["--tp-plan", "auto"], 4, /tpPlan: expected tpSize of at least 2, or fsdpSize, .*, got neither/],
+      [["--tp-plan", "auto", "--tp-size", "1"], 4, /tpPlan: expected tpSize of at least 2, .*, got tpSize 1/],
     ] as const
   ) {
     const config = await configOf(...argv);
@@ -168,7 +172,7 @@ test("what stages cannot have together is refused before anything is opened", as
 test("steps over a context, an expert or a pipeline axis are not captured", async () => {
   for (const name of ["cp", "ep", "pp"]) {
     const config = await configOf(`--${name}-size`, "2", "--cuda-graphs");
-    const pattern = new RegExp(`cudaGraphs: expected ${name}Size 1 with it, got ${name}Size 2`);
+    const pattern = new RegExp(`cudaGraphs: expected ${name}Size 1, got ${name}Size 2`);
     assert.throws(
       () => requireCompatible(config),
       (error) => error instanceof ConfigError && pattern.test(error.message),
@@ -277,7 +281,7 @@ test("heads that ranks do not divide are refused before any weight has memory, w
   assert.notEqual(ended.code, 0);
   assert.match(
     ended.stderr,
-    /Cannot cut 'model\.layers\.0\.self_attn': its 2 heads are no multiple of 3 ranks; give an axis whose size divides them/,
+    /Cannot cut 'model\.layers\.0\.self_attn': its 2 heads cannot be divided over 3 ranks; choose a size that divides 2/,
   );
   assert.doesNotMatch(ended.stderr, /step 1 /);
 });

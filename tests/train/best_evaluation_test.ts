@@ -72,7 +72,7 @@ test("requireEvaluations() refuses settings without those that they need", () =>
     [{ evalStrategy: "steps" }, /evalEvery: expected at least 1 with evalStrategy 'steps', got 0/],
     [{ evalStrategy: "epoch", evalEvery: 3 }, /evalEvery: expected 0 with evalStrategy 'epoch', got 3/],
     [{ evalStrategy: "no", loadBestModelAtEnd: true }, /evalStrategy: expected 'steps' or 'epoch'.*got 'no'/],
-    [{ earlyStoppingThreshold: 0.1 }, /earlyStoppingThreshold: expected earlyStoppingPatience with it/],
+    [{ earlyStoppingThreshold: 0.1 }, /earlyStoppingThreshold: expected earlyStoppingPatience to be set too/],
   ] as const;
   for (const [config, message] of wrong) {
     assert.throws(

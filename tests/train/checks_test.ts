@@ -29,7 +29,7 @@ test("requireTracker() refuses a name for trackers where there are none", () => 
   requireTracker({ reportTo: ["tensorboard"], runName: "a" });
   assert.throws(() => requireTracker({ reportTo: [], runName: "a" }), {
     name: "ConfigError",
-    message: /runName: expected reportTo with it, got 'a' alone/,
+    message: /runName: expected reportTo to be set too, got 'a' without it; set reportTo, or remove runName/,
   });
 });
 

@@ -155,7 +155,7 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
     /got '--batch_size'\. Here it is '--global-batch': Samples of a step, over all ranks and micro-/,
   ],
   [["--seq-len", "64"], /got '--seq-len'\. Here it is '--sequence-length': Tokens of a sample/],
-  [["--epochs", "3"], /'--steps': Optimizer steps in all.*; the log says how many an epoch has/],
+  [["--epochs", "3"], /'--steps': Optimizer steps in total.*; the log prints the steps per epoch/],
   [
     ["--data", "a.md", "b.md", "c.md", "--steps", "3"],
     /^Configuration has 1 problem:\n {2}--data: expected one value, got 'a\.md' and 2 more\. If the shell made them of a pattern, quote the pattern: --data 'texts\/\*\.md'; else repeat --data before each$/,

@@ -89,8 +89,8 @@ describe("runTraining() with a teacher has the losses of PyTorch", () => {
           assert.ok(difference <= 1e-4, `${figure} of step ${i + 1}: ${line[figure]}, not ${value}`);
         }
       }
-      const memory = log.find((line) => line.startsWith("At most"));
-      const [, used, planned] = /At most (.*) of a rank's memory were in use, (.*) were expected/.exec(memory ?? "") ??
+      const memory = log.find((line) => line.startsWith("Peak memory"));
+      const [, used, planned] = /Peak memory of a rank: (.+) \(predicted (.+)\)/.exec(memory ?? "") ??
         [];
       assert.equal(used, planned, "the dry run counts the teacher");
     });
@@ -131,7 +131,7 @@ it(
       "",
     );
     const cases: readonly (readonly [argv: readonly string[], expected: RegExp])[] = [
-      [[...without, "--distill-beta", "0.5"], /distillBeta: expected teacher with it, got 0\.5 alone/],
+      [[...without, "--distill-beta", "0.5"], /distillBeta: expected teacher to be set too, got 0\.5 without it/],
       [flags("refused", "--cp-size", "2"), /cpSize: expected 1 with teacher, .*, got 2/],
       [flags("refused", "--pp-size", "2"), /ppSize: expected 1 with teacher, .*, got 2/],
       [flags("refused", "--tp-plan", "auto"), /tpPlan: expected nothing with teacher, .*, got a plan/],

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { openText } from "../../src/data/documents.ts";
-import { packInMemory } from "../../src/data/packing.ts";
+import { packInMemory } from "../../src/data/token_stream.ts";
 import { BYTE_TOKENIZER } from "../../src/data/tokenizer.ts";
 import { ZOO, zooModels } from "../../scripts/zoo/families.ts";
 import { noGrad } from "../../src/autograd/mode.ts";

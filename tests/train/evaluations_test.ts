@@ -142,7 +142,7 @@ test("a run ends early, with a model, when evaluations are no better", TIMEOUT, 
   const [, unlike] = heldOut(folder);
   const flags = ["--eval-data", unlike, "--eval-every", "1", "--early-stopping-patience", "2", "--steps", "60"];
   const { stderr } = succeeds(await run(flagsIn(folder, ...flags, "--learning-rate", "0.03")));
-  const [, step = ""] = /Ended early after step (\d+) of 60, as no evaluation was better in the last 2/.exec(stderr) ??
+  const [, step = ""] = /Stopped early after step (\d+) of 60 \(no improvement in 2 evaluations\)/.exec(stderr) ??
     [];
   const losses = [...evaluations(folder, "out").values()].map(({ eval_loss: loss = NaN }) => loss);
   assert.equal(losses.length, Number(step));

@@ -135,7 +135,7 @@ sharedTest(
   async () => {
     using folder = temporaryDirectory();
     const told = succeeds(await run(flagsOf(folder, "whole")));
-    assert.match(told.stderr, /Evaluations and the model take the averages of the weights \(emaDecay 0\.6\)/);
+    assert.match(told.stderr, /Evaluations and the saved model use the averaged weights \(emaDecay 0\.6\)/);
     const whole = figuresOf(folder, "whole");
     assert.deepEqual(whole.map(({ eval_loss }) => eval_loss === undefined), [true, true, false, true, true, false]);
     succeeds(await run(flagsOf(folder, "half", "--stop-after", "2")));
@@ -228,7 +228,7 @@ test("settings of noise and averages that do not fit are refused", TIMEOUT, asyn
   const model = await openModel(alone, SIZES);
   assert.throws(
     () => optimizerOf(model, { ...DEFAULTS, emaStart: 3 }),
-    /emaStart: expected emaDecay with it, got 3 alone/,
+    /emaStart: expected emaDecay to be set too, got 3 without it; set emaDecay, or remove emaStart/,
   );
   using folder = temporaryDirectory();
   const shared = await run(flagsIn(folder, "--cp-size", "2", "--neftune-noise-alpha", "5"));

@@ -32,7 +32,7 @@ test("requireGraphs() refuses by key what a graph cannot hold", () => {
     [
       () => requireGraphs(ASKED, { name: "cpu:0", traits: none }, STAGED),
       ["cudaGraphs"],
-      /expected device cuda with it, got 'cpu:0', which has no graphs/,
+      /expected device cuda, got 'cpu:0', which has no graphs/,
     ],
     [
       () => requireGraphs({ ...ASKED, cpuOffload: true }, { ...CARD, traits: traced }, BY_NCCL),

@@ -78,12 +78,12 @@ it("a run on answers with labels refuses by name what the other losses have, and
   const as = (...more: readonly string[]): readonly string[] => runs.flagsOn(data, "refused", ...more);
   const cases: readonly (readonly [argv: readonly string[], expected: RegExp])[] = [
     [as("--loss-type", "ipo"), /lossType: expected one of kto, apo_zero_unpaired with preference 'kto', got 'ipo'/],
-    [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' with it/],
+    [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' to be set too/],
     [as("--global-batch", "1"), /globalBatch: expected at least 2 with preference 'kto'/],
     [as("--streaming"), /streaming: expected false with preference 'kto', whose reference reads all data/],
     [
       as("--preference", "dpo", "--desirable-weight", "2"),
-      /desirableWeight: expected preference 'kto' with it, got 2 and 'dpo'/,
+      /desirableWeight: expected preference 'kto' to be set too, got 2 without it/,
     ],
     [
       as("--preference", "dpo", "--loss-type", "kto"),

@@ -122,7 +122,7 @@ longTest(
     assert.doesNotMatch(resumed, /otherwise than it began/);
     assert.deepEqual(metricLines(folder, "half").map(essence), whole);
     const other = await runs.trains(flags("half", "--resume", "auto", "--steps", "6", "--beta", "0.3"));
-    assert.match(other, /Training goes on otherwise than it began: beta was 0\.1, is 0\.3/);
+    assert.match(other, /Setting changed since the checkpoint: beta was 0\.1, is 0\.3/);
     for (const ranks of onlyInAll([4])) {
       succeeds(await run(flags("four"), { ranks }));
       await runs.trains(flags("four-alone", "--micro-batches", "4"));
@@ -170,7 +170,7 @@ test(
       [as("--tp-plan", "auto"), /tpPlan: expected nothing with preference, .*, got a plan/],
       [as("--pp-size", "2"), /ppSize: expected 1 with preference, .*, got 2/],
       [as("--loss-on", "all"), /lossOn: expected nothing with preference, whose loss is on answers, got 'all'/],
-      [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' with it/],
+      [as("--label-smoothing", "0.1"), /labelSmoothing: expected lossType 'robust' to be set too/],
       [as("--no-precompute-ref-log-probs"), /precomputeRefLogProbs: expected true, but for a new adapter/],
       [
         runs.flagsOn(bad, "refused"),
@@ -180,7 +180,7 @@ test(
         runs.flagsOn(text, "refused"),
         /text\.txt: data: expected rows with "chosen" and "rejected", .*, got a file of text/,
       ],
-      [[...withoutPreference, "--beta", "0.2"], /beta: expected preference with it, got 0\.2 alone/],
+      [[...withoutPreference, "--beta", "0.2"], /beta: expected preference to be set too, got 0\.2 without it/],
       [withoutPreference, /rows\.jsonl:1: data: expected the columns .*, got a preference, .*'--preference dpo'/],
     ];
     for (const [argv, expected] of cases) {

@@ -34,10 +34,10 @@ test("a weight that one rank changed by itself ends the run at the next comparis
   assert.equal(replicated.code, 1, replicated.stderr);
   assert.match(
     replicated.stderr,
-    /DivergenceError: Copies of 'model\.embed_tokens\.weight' differ after step 4: expected the same bits on all their ranks, found some on ranks 0, 2 and others on rank 1\./,
+    /DivergenceError: Copies of 'model\.embed_tokens\.weight' differ after step 4: expected identical copies, but those on ranks 0, 2 differ from those on rank 1\./,
   );
   const mesh = await train("diverging.ts", 4, "--mesh", "2x2", "--check-replicas", "1");
-  assert.match(mesh.stderr, /Copies of '\S+' differ after step 4: .* found some on rank 1 and others on rank 3\./);
+  assert.match(mesh.stderr, /Copies of '\S+' differ after step 4: .* those on rank 1 differ from those on rank 3\./);
 });
 
 longTest("ranks that hold equal copies train on, and a run without copies says so", async () => {

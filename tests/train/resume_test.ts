@@ -155,12 +155,15 @@ test("Ctrl-C saves a run that saves nothing else, and says how to go on", TIMEOU
   const step = Number(/Stopped after step (\d+) of 100000, as SIGINT came/.exec(stopped.stderr)?.[1]);
   assert.ok(step >= 3, stopped.stderr);
   assert.ok(stopped.stderr.includes(`Saved '${folder.file("out")}/checkpoint-${step}'\n`), stopped.stderr);
-  assert.match(stopped.stderr, /Go on with the same command and '--resume auto'/);
+  assert.match(stopped.stderr, /Resume with the same command and '--resume auto'/);
   // The same command alone does not lose what was saved, with or without the flag that replaces a finished run.
   for (const more of [[], ["--overwrite"]]) {
     const refused = await kept.run(flagsIn(folder, ...many, ...more));
     assert.equal(refused.code, 2, refused.stderr);
-    assert.match(refused.stderr, /Go on from it with '--resume auto', give another folder with '--out', or remove/);
+    assert.match(
+      refused.stderr,
+      /Resume from it with '--resume auto', give another folder with '--out', remove that checkpoint/,
+    );
   }
   const before = metricLines(folder).map(essence);
   assert.equal(before.length, step);
@@ -203,8 +206,8 @@ test("a run that resumes with other settings says which", TIMEOUT, async () => {
   const settings = ["--steps", "4", "--learning-rate", "0.5"];
   const resumed = await kept.run(flagsIn(folder, "--resume", "auto", ...settings), { ranks: 1 });
   succeeds(resumed);
-  assert.match(resumed.stderr, /Training goes on otherwise than it began: steps was 2, is 4/);
-  assert.match(resumed.stderr, /Training goes on otherwise than it began: learningRate was 0\.01, is 0\.5/);
+  assert.match(resumed.stderr, /Setting changed since the checkpoint: steps was 2, is 4/);
+  assert.match(resumed.stderr, /Setting changed since the checkpoint: learningRate was 0\.01, is 0\.5/);
   assert.equal(metricLines(folder).length, 4);
 });
 
@@ -214,7 +217,10 @@ longTest("a run does not begin anew in a folder that has checkpoints", TIMEOUT, 
   const lines = metricLines(folder);
   const { code, stderr } = await run(flagsIn(folder, "--steps", "2"));
   assert.equal(code, 2, stderr);
-  assert.match(stderr, /out: expected a folder without checkpoints, got '.*out' with '.*checkpoint-2'\. Go on from it/);
+  assert.match(
+    stderr,
+    /out: expected a folder without checkpoints, got '.*out' with '.*checkpoint-2'\. Resume from it/,
+  );
   assert.deepEqual(metricLines(folder), lines);
 });
 
@@ -254,7 +260,7 @@ longTest(
     succeeds(resumed);
     assert.match(
       resumed.stderr,
-      /goes on otherwise than it began: globalBatch was 4, is 6: steps from 4 on take 6 samples each\. Steps and the learning rate's schedule are counted on as before; 24 samples will have been taken by step 5\n/,
+      /Setting changed since the checkpoint: globalBatch was 4, is 6: steps from 4 on take 6 samples each\. Steps and the learning rate's schedule are counted on as before; 24 samples will have been taken by step 5\n/,
     );
     assert.deepEqual(metricLines(folder).map((line): number => JSON.parse(line).step), [1, 2, 3, 4, 5]);
     const states = [3, 4, 5].map((step): { cursor: number; step: number } => {
@@ -271,6 +277,6 @@ test("a run that resumes where there is nothing yet begins", TIMEOUT, async () =
   using folder = temporaryDirectory();
   const begun = await run(flagsIn(folder, "--steps", "2", "--resume", "auto"));
   succeeds(begun);
-  assert.match(begun.stderr, /No checkpoint in '.*out' yet, so training begins at step 1/);
+  assert.match(begun.stderr, /No checkpoint in '.*out': starting at step 1/);
   assert.equal(metricLines(folder).length, 2);
 });

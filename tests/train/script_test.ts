@@ -53,7 +53,7 @@ test("a run replaces another's output only when it is told to", TIMEOUT, async (
   assert.equal(refused.code, 2, refused.stderr);
   assert.match(
     refused.stderr,
-    /out: expected a folder without another run's output, got '.*out' with '.*metrics\.jsonl'\. Give another folder with '--out', or replace what is there with '--overwrite'/,
+    /out: expected a folder without another run's output, got '.*out' with '.*metrics\.jsonl'\. Give another folder with '--out', replace the old output with '--overwrite'/,
   );
   assert.deepEqual(metricLines(folder), before);
   rmSync(folder.file("out/metrics.jsonl"));

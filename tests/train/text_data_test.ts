@@ -99,7 +99,10 @@ ownTest("textData() refuses hosts with other text or another tokenizer on all ra
     }
     const all = await reports({ localWorldSize: 1, texts: [first, first], tokenizers: ["bytes", "others"], ...more });
     for (const { error } of all) {
-      assert.match(error, /tokenizer: expected the tokenizer of rank 0 on all ranks, got another one on rank 1/);
+      assert.match(
+        error,
+        /tokenizer: expected the tokenizer of rank 0 on all ranks, got a different one on rank 1: copy the tokenizer files/,
+      );
     }
   }
 });

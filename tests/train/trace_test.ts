@@ -350,7 +350,7 @@ longTest("fullyshard trace tells what a flight record says", TIMEOUT, async () =
   for (const flags of [["--json"], ["--out", folder.file("out.json")]]) {
     const refused = fullyshard("trace", folder.file(`flight/${record}`), ...flags);
     assert.equal(refused.status, 2, refused.stdout);
-    assert.match(refused.stderr, /--(json|out): expected the folder of a trace with it, got '.*', which is a file/);
+    assert.match(refused.stderr, /--(json|out): expected the folder of a trace, got '.*', which is a file/);
   }
   const { status: wrong, stderr: why } = fullyshard("trace", folder.write("other.json", "{}"));
   assert.equal(wrong, 2);

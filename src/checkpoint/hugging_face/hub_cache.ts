@@ -26,7 +26,7 @@ export interface HubName {
   readonly revision: string;
 }
 
-/** An owner, where there is one, and a name, of letters, digits and `-_.`, then by choice a revision. */
+/** An owner, where there is one, and a name, of letters, digits and `-_.`, then optionally a revision. */
 const NAME = /^(?<name>(?:[\w.-]+\/)?[\w.-]+)(?:@(?<revision>[\w.-]+(?:\/[\w.-]+)*))?$/;
 /** The Hub has no such names, and a path has. */
 const NO_NAME = /(?:^|\/)[.-]|[.-](?:\/|$)|--|\.\./;

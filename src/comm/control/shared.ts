@@ -37,7 +37,7 @@ export const SLEEP_WORDS: { readonly begin: number; readonly end: number; readon
   sleepers: SLEEPERS,
 };
 const MAILBOX: number = LOG + CALL_LOG_WORDS;
-/** Bytes at the begin of a block that hold its rank's state and newest call. */
+/** Bytes at the beginning of a block that hold its rank's state and newest call. */
 export const BLOCK_HEAD_BYTES: number = (LOG + CALL_LOG_HEAD_WORDS) * 4;
 /** Byte offset of the mailbox in a block. */
 export const MAILBOX_BEGIN: number = MAILBOX * 4;

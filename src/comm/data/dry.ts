@@ -1,6 +1,6 @@
 /**
- * The data plane of a dry run, which moves nothing. It allocates the memory of the plane that it stands for, as that plane tells it,
- * tells a dry device which memory is read and written, and launches no kernel. Listeners of the group count the bytes.
+ * The data plane of a dry run, which moves nothing. It allocates what the real plane would, reports reads and writes to the dry device,
+ * and launches nothing. Listeners of the group count the bytes.
  *
  * @module
  */

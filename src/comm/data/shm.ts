@@ -59,7 +59,7 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
   }, ({ obstacle }) => obstacle);
   const { obstacle, words, staging } = value;
   if (shared.obstacle === undefined && obstacle !== "") {
-    options.report?.(`Rank ${rank} copies through shared memory, as it cannot be mapped: ${obstacle}`);
+    options.report?.(`Rank ${rank} copies through shared memory (slower): it cannot map it: ${obstacle}`);
   }
   const openMapped = (byteLengths: readonly number[], unit: string): Window =>
     openShmWindow(control, files, pages, byteLengths, unit);

@@ -1,7 +1,7 @@
 /**
  * A window in one shared file: this rank's part is mapped into its device memory, and all parts are mapped natively. Peers read
  * a part in place, so epochs order writes and gathers; see Note [Order by epochs] in `data_plane.ts`. The epochs lie at the
- * begin of the shared file, so windows share nothing with each other.
+ * beginning of the shared file, so windows share nothing with each other.
  *
  * @module
  */

@@ -54,7 +54,7 @@ export function divideSlot(slotBytes: number, size: number, { chunkBytes = 512 *
   if (chunk > 0) return { slotBytes, partBytes, chunkBytes: chunk };
   throw new ArgumentError(
     `Cannot stage ${size} ranks with ${slotBytes} bytes a rank: 'stagingBytes' must be at least ` +
-      `${size * size * DEPTH * ALIGNMENT}`,
+      `${size * size * DEPTH * ALIGNMENT}; raise or remove it`,
   );
 }
 

@@ -8,7 +8,7 @@ import { at } from "../../at.ts";
 import type { Allocator } from "../../device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 
-/** The slots of a group. Offsets are bytes from the begin of a slot. */
+/** The slots of a group. Offsets are bytes from the beginning of a slot. */
 export interface StagingBuffer {
   /**
    * Allocates memory for views of some ranks, `byteLength` bytes each, so that running out of memory fails before a round begins.

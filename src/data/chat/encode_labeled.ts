@@ -65,7 +65,7 @@ export function labeledSample(
 }
 
 /**
- * The samples of a block of rows: of each row its own completion, and behind it that of the row before; of the first row that of the last.
+ * Two samples per row: its own completion, then the completion of the previous row (for the first row, of the last).
  */
 export function blockSamples(rows: readonly LabeledIds[], maxLength: number): readonly EncodedRow[] {
   return rows.flatMap((row, i) => {

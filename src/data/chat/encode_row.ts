@@ -6,7 +6,7 @@
 import type { ConfigError } from "../../errors.ts";
 import { rowError, type RowPlace } from "../rows/row.ts";
 import { IGNORED, type TokenSample } from "../samples/sample.ts";
-import { eosOf } from "../packing.ts";
+import { eosOf } from "../token_stream.ts";
 import type { Tokenizer } from "../tokenizer.ts";
 import { commonLength, tokensIn } from "./boundaries.ts";
 import type { Chat, PlainText, PromptCompletion, RefuseRow, RowContents } from "./columns.ts";

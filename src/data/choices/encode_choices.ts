@@ -6,7 +6,7 @@
  */
 import { countOf } from "../../words.ts";
 import { rowError } from "../rows/row.ts";
-import { eosOf } from "../packing.ts";
+import { eosOf } from "../token_stream.ts";
 import type { Tokenizer } from "../tokenizer.ts";
 import type { ChoiceRow } from "./choice_row.ts";
 
@@ -28,7 +28,7 @@ export interface ChoiceEncoding {
   readonly delimiter: string;
   /** Most tokens that a model takes. The last token of a choice is only predicted, and does not count. */
   readonly maxLength: number;
-  /** True if the begins of longer texts are cut off, as the harness does. */
+  /** True if the beginnings of longer texts are cut off, as the harness does. */
   readonly truncates: boolean;
   /** The name of the data in errors. */
   readonly name: string;
@@ -69,7 +69,7 @@ export function encodeChoices(row: ChoiceRow, encoding: ChoiceEncoding): Encoded
     if (!truncates || scored.length > maxLength) {
       const remedy = scored.length > maxLength
         ? "the choice alone is longer"
-        : "shorten it, or cut the begins of such texts by '--truncate'";
+        : "shorten it, or cut the beginnings of such texts by '--truncate'";
       const got = `${countOf(ids.length - 1, "token")} with ${what}: ${remedy}`;
       throw refuse(`at most ${maxLength} tokens, the model's positions`, got);
     }

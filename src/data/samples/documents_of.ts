@@ -5,7 +5,7 @@
  */
 import { at } from "../../at.ts";
 import { ArgumentError } from "../../errors.ts";
-import type { TokenStream } from "../packing.ts";
+import type { TokenStream } from "../token_stream.ts";
 import type { SampleStream, TokenSample } from "./sample.ts";
 
 /** Samples that are read in parts: documents may be much longer than rows. */

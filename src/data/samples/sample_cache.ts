@@ -18,7 +18,7 @@ import { type EncodedRow, encodeRow, type RowEncoding } from "../chat/encode_row
 import { labeledOf } from "../chat/labeled.ts";
 import { pairOf } from "../chat/preference.ts";
 import { KeptFingerprint, stampOf } from "../fingerprints.ts";
-import { eosOf } from "../packing.ts";
+import { eosOf } from "../token_stream.ts";
 import type { RowSource } from "../rows/open_rows.ts";
 import { type BadRow, type Row, rowError } from "../rows/row.ts";
 import { type OpenSamples, openSamples, samplesInMemory, type SampleSummary, SampleWriter } from "./sample_file.ts";

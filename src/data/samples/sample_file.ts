@@ -112,7 +112,7 @@ export function openSamples(path: string, fingerprint: string): OpenSamples {
 
 function readSamples(file: ReadableFile, fingerprint: string): OpenSamples {
   const damaged = (): CheckpointError =>
-    new CheckpointError(file.path, "Expected a whole file of samples, got a damaged one: remove it");
+    new CheckpointError(file.path, "This file of samples is damaged: delete it; it is made again");
   if (file.byteLength < TRAILER) throw damaged();
   const trailer = bytesOf(file, file.byteLength - TRAILER, TRAILER);
   const view = new DataView(trailer.buffer);

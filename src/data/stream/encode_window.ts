@@ -5,7 +5,7 @@
  */
 import { ConfigError } from "../../errors.ts";
 import { textOf } from "../chat/columns.ts";
-import { documentIds, eosOf, tokensInMemory, type TokenStream } from "../packing.ts";
+import { documentIds, eosOf, tokensInMemory, type TokenStream } from "../token_stream.ts";
 import { rowError } from "../rows/row.ts";
 import { Counter, type SampleOptions, samplesOf } from "../samples/sample_cache.ts";
 import { samplesOfList, type SampleStream, type TokenSample } from "../samples/sample.ts";

@@ -11,7 +11,7 @@ import { at } from "../../at.ts";
 import { ConfigError } from "../../errors.ts";
 import { keyOf, Permutation } from "../../random.ts";
 import type { MicroBatch } from "../micro_batch.ts";
-import { tokensInMemory, type TokenStream } from "../packing.ts";
+import { tokensInMemory, type TokenStream } from "../token_stream.ts";
 import type { Packing } from "../samples/rows.ts";
 import { rowsOf, type TokenRowOptions, type TokenRows } from "../token_rows.ts";
 import type { WindowSource, WindowTokens } from "./window_source.ts";

@@ -13,7 +13,7 @@ import { sha256 } from "../../runtime/checksum.ts";
 import { fileByteLength } from "../../runtime/files.ts";
 import { keyOf, Permutation } from "../../random.ts";
 import { contentBlocks } from "../fingerprints.ts";
-import type { TokenStream } from "../packing.ts";
+import type { TokenStream } from "../token_stream.ts";
 import type { SampleStream } from "../samples/sample.ts";
 import type { WindowEncoder } from "./encode_window.ts";
 import { itemsOfWindow, type StreamItem } from "./read_window.ts";

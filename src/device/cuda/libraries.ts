@@ -111,7 +111,7 @@ export function cudaState({ symbols, provider, path }: Cudart): CudaState {
   if (symbols.cudaLibraryLoadData === undefined) {
     return state(
       0,
-      `the CUDA runtime (${path}) is that of CUDA ${cudaVersion(runtime.value)}, which loads no kernels: ${since} is ` +
+      `the CUDA runtime (${path}) is for CUDA ${cudaVersion(runtime.value)}, which loads no kernels: ${since} is ` +
         `the oldest that does. Install a newer one with 'pip install --upgrade ${wheel}'`,
     );
   }

@@ -22,7 +22,7 @@ const { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaHostRegisterPortable
 export class PinnedCopies {
   readonly #cudart: Cudart;
   readonly #memory: NativeMemory;
-  /** Pinned chunks, by their number from the begin of memory. */
+  /** Pinned chunks, by their number from the beginning of memory. */
   readonly #chunks = new Map<number, NativeAddress>();
   /** The last copy of each stream, until the host has waited for it. */
   readonly #pending = new Map<CudaStream, DeviceEvent>();

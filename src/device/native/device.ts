@@ -1,6 +1,6 @@
 /**
  * The CPU as a device of native code: a mapping as large as the host's memory, with native addresses, and the kernels of a
- * library for this processor. Arguments of a call are written to the working space at the begin of the mapping, and its address
+ * library for this processor. Arguments of a call are written to the working space at the beginning of the mapping, and its address
  * is all that is passed.
  *
  * Note [Checked addresses]: native code can write anywhere in the process. So every address from the host is compared with the
@@ -172,7 +172,7 @@ export class NativeDevice implements Device {
   }
 }
 
-/** Kernels whose arguments lie in `numbers`, at the begin of memory, and in lists. */
+/** Kernels whose arguments lie in `numbers`, at the beginning of memory, and in lists. */
 function nativeKernels(
   memory: NativeMemory,
   library: NativeLibrary,

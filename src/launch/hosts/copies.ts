@@ -87,7 +87,7 @@ export class StateCopies {
   }
 
   /**
-   * Prepares a start: takes the state that it goes on from, and removes all others.
+   * Prepares a start: takes the state that it resumes from, and removes all others.
    *
    * @param number number of the start
    * @param neighbor the launcher of the next host; undefined if there is no other host

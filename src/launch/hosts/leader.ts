@@ -166,11 +166,11 @@ export class Leader {
       const error = failed.map((end) => end.error).find((text) => text !== undefined);
       if (this.#restarts >= this.#limits.maxRestarts) {
         return this.#end(
-          `not started again: ${countOf(this.#restarts, "restart")} of ${this.#limits.maxRestarts} are used up`,
+          `not restarted: --max-restarts ${this.#limits.maxRestarts} is used up`,
         );
       }
       if (error !== undefined && error === this.#lastError) {
-        return this.#end("not started again: the same error came twice, and would come again");
+        return this.#end("not restarted: the same error came twice, and would come again");
       }
       this.#lastError = error;
       this.#restarts++;
@@ -207,7 +207,7 @@ export class Leader {
         `${
           countOf(this.#members.size, "host")
         } of ${this.#awaited.length} cannot tell whether the others live, as they are silent: ` +
-          "end what is left there, and resume by hand",
+          "stop any ranks that still run there, then start again with '--resume auto'",
       );
     }
     if (hosts === 0) {

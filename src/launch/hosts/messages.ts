@@ -23,7 +23,7 @@ export interface HostState {
   readonly needs: readonly string[];
 }
 
-/** The state that a start goes on from. */
+/** The state that a start resumes from. */
 export interface StartState {
   readonly step: number;
   /** Hosts that have its files. */

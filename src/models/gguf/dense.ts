@@ -117,7 +117,7 @@ export const DENSE_FAMILIES: Readonly<Record<string, FamilyPlan>> = {
     const scale = 1 / Math.sqrt(config.headDim);
     requireComputed("gpt2", {
       activation_function: [config.activation, "geluTanh"],
-      "other factors on scores (scale_attn_weights, scale_attn_by_inverse_layer_idx)": [
+      "other factors on attention scores (scale_attn_weights, scale_attn_by_inverse_layer_idx)": [
         config.scales.some((one) => one !== scale),
         false,
       ],

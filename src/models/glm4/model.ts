@@ -1,6 +1,6 @@
 /**
- * GLM-4 (Zhipu AI 2025; transformers `modeling_glm4.py`): norms before and behind attention and feed-forward, half of each head
- * turned as pairs of neighbours, one projection for gate and up.
+ * GLM-4 (Zhipu AI 2025; transformers `modeling_glm4.py`): norms before and behind attention and feed-forward, rotary embedding on half
+ * of each head, by pairs of neighbours, one projection for gate and up.
  *
  * @module
  */

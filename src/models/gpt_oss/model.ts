@@ -1,6 +1,6 @@
 /**
  * gpt-oss (OpenAI 2025; transformers `modeling_gpt_oss.py`): Mixtral with attention sinks, windows in every other layer, biases
- * everywhere, experts whose gates and ups come in turn and are clamped, and a router that takes a softmax of what it chose.
+ * everywhere, experts whose gate and up projections are interleaved and clamped, and a router that takes a softmax of what it chose.
  *
  * @module
  */

@@ -31,7 +31,7 @@ export interface GraniteConfig extends DecoderConfig {
   readonly attentionMultiplier: number;
   /** Factor on what attention and feed-forward add to the residual. */
   readonly residualMultiplier: number;
-  /** Divisor of the scores. */
+  /** Divisor of the logits. */
   readonly logitsScaling: number;
 }
 

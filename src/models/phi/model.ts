@@ -1,6 +1,6 @@
 /**
  * Phi (Gunasekar et al. 2023; transformers `modeling_phi.py`): attention and a plain feed-forward side by side behind one
- * LayerNorm, half of each head turned, biases everywhere, the head's too.
+ * LayerNorm, rotary embedding on half of each head, biases everywhere, the head's too.
  *
  * @module
  */

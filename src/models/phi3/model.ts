@@ -1,6 +1,6 @@
 /**
  * Phi-3 (Abdin et al. 2024; transformers `modeling_phi3.py`): Llama with one projection for queries, keys and values, one for gate
- * and up, a share of each head turned by choice, and a sliding window in every layer by choice.
+ * and up, optional rotary embedding on a part of each head, and an optional sliding window in every layer.
  *
  * @module
  */

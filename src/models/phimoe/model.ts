@@ -1,6 +1,6 @@
 /**
- * Phi-3.5-MoE (Abdin et al. 2024; transformers `modeling_phimoe.py`): Phimoe with LayerNorm, biases by choice, and a SparseMixer for
- * a router, which draws experts in training and takes the best ones in evaluation.
+ * Phi-3.5-MoE (Abdin et al. 2024; transformers `modeling_phimoe.py`): Mixtral with LayerNorm, optional biases, and a SparseMixer
+ * router, which draws experts in training and takes the best ones in evaluation.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * Qwen2 and Qwen2.5 (Qwen Team 2024; transformers `modeling_qwen2.py`): Llama with biases of queries, keys and values, and windows
- * in some layers by choice.
+ * Qwen2 and Qwen2.5 (Qwen Team 2024; transformers `modeling_qwen2.py`): Llama with biases of queries, keys and values, and optional
+ * windows in some layers.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * Qwen2-MoE (Qwen Team 2024; transformers `modeling_qwen2_moe.py`): Llama with biases of queries, keys and values, windows in some
- * layers by choice, and in most layers a mixture of experts beside a gated one for all tokens.
+ * Qwen2-MoE (Qwen Team 2024; transformers `modeling_qwen2_moe.py`): Llama with biases of queries, keys and values, optional
+ * windows in some layers, and in most layers a mixture of experts beside a gated one for all tokens.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
  * Qwen3 (Qwen Team 2025; transformers `modeling_qwen3.py`): Llama with norms of each head's queries and keys, heads whose size is
- * free, and windows in some layers by choice.
+ * free, and optional windows in some layers.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
  * The text models of Qwen3.5 (Qwen Team 2026; transformers `modeling_qwen3_5.py`): three layers of linear attention to one of gated
- * attention, a quarter of each head turned, norms whose weights are what is added to 1.
+ * attention, rotary embedding on a quarter of each head, zero-centered norms.
  *
  * @module
  */

@@ -41,17 +41,23 @@ export function judge(
   const refuse = (text: string): GateVerdict => ({ status: 403, text });
   // See Note [Other sites].
   const hosts = [LOOPBACK, "localhost"].map((name) => `${name}:${port}`);
-  if (host === undefined || !hosts.includes(host.toLowerCase())) return refuse("This server has another name.");
-  if (origin !== undefined && origin !== `http://${host.toLowerCase()}`) return refuse("Another site asks.");
-  if (site !== undefined && site !== "same-origin" && site !== "none") return refuse("Another site asks.");
+  if (host === undefined || !hosts.includes(host.toLowerCase())) {
+    return refuse("Refused: the request names another host.");
+  }
+  if (origin !== undefined && origin !== `http://${host.toLowerCase()}`) {
+    return refuse("Refused: the request comes from another site.");
+  }
+  if (site !== undefined && site !== "same-origin" && site !== "none") {
+    return refuse("Refused: the request comes from another site.");
+  }
   const [, given = "", name, ...rest] = path.replace(/\?.*$/, "").split("/");
-  if (!isSame(given, secret)) return refuse("The address lacks the secret that the run has printed.");
+  if (!isSame(given, secret)) return refuse("Refused: the address lacks the secret that the run printed.");
   const found = name === undefined || rest.length > 0 || !Object.hasOwn(ROUTES, name) ? undefined : ROUTES[name];
-  if (found === undefined) return { status: 404, text: "There is no such thing here." };
+  if (found === undefined) return { status: 404, text: "Not found." };
   const [route, expected] = found;
-  if (method !== expected) return { status: 405, text: `Ask by ${expected}.` };
+  if (method !== expected) return { status: 405, text: `Use ${expected}.` };
   // Browsers name the origin of every POST.
-  if (expected === "POST" && origin === undefined) return refuse("Only the page itself may ask for this.");
+  if (expected === "POST" && origin === undefined) return refuse("Refused: only the page itself may ask for this.");
   return { route };
 }
 

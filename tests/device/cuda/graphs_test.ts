@@ -147,17 +147,17 @@ const REFUSED: readonly (readonly [what: string, work: (device: CudaDevice, x: T
   [
     "reads a value",
     (_, x) => void x.toArray(),
-    /^Cannot capture a test: the host reads a value or waits for the card in it, before anything is computed; do so after a launch$/,
+    /^Cannot capture a test: the captured work reads a value on the host, or waits for the card; do so after the launch$/,
   ],
   [
     "copies values of the host",
     (_, x) => void x.copyFromHost(new Float32Array(3)),
-    /^Cannot capture a test: values of the host are copied to the card in it, which would be the same whenever it is done$/,
+    /^Cannot capture a test: the captured work copies host values to the card; every launch would use the same values$/,
   ],
   [
     "waits for the card",
     (device) => device.synchronize(),
-    /^Cannot capture a test: the host reads a value or waits for the card in it/,
+    /^Cannot capture a test: the captured work reads a value on the host/,
   ],
   [
     "runs a kernel that was not loaded",

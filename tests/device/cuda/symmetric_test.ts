@@ -74,7 +74,7 @@ longTest(
         [
           "TWIN_NO_WINDOWS",
           "1",
-          "NCCL has no use for symmetric memory between the ranks of 'world': it gathers by kernels",
+          "NCCL cannot use symmetric memory between the ranks of 'world'; gathers run as kernels",
         ],
         ["NCCL_WIN_ENABLE", "0", "NCCL 2.28.9 gathers by kernels, as NCCL_WIN_ENABLE is 0"],
       ] as const

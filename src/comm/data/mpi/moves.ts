@@ -66,7 +66,7 @@ export class Moves {
     if (mpi.nextTag > MPI_LEAST_TAG_UB) {
       const most = Math.floor(MPI_LEAST_TAG_UB / CHANNELS.length);
       throw new UnsupportedError(
-        `Cannot make a group: MPI has numbers for ${most}; make groups once, and use them again`,
+        `Cannot make a group: MPI's tags are used up after ${most} groups; reuse groups instead of making new ones each step`,
       );
     }
   }

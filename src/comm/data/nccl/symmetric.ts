@@ -126,7 +126,7 @@ export class SymmetricMemory implements Disposable {
     allocator.disown(made.ptr);
     if (control.worldRank(control.rank) === 0) {
       control.report(
-        `NCCL has no use for symmetric memory between the ranks of '${control.name}': it gathers by kernels`,
+        `NCCL cannot use symmetric memory between the ranks of '${control.name}'; gathers run as kernels`,
       );
     }
     return undefined;

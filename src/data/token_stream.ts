@@ -311,7 +311,7 @@ interface Trailer {
 }
 
 function damaged(path: string): CheckpointError {
-  return new CheckpointError(path, "Expected a whole file of packed tokens, got a damaged one: remove it");
+  return new CheckpointError(path, "This token file is damaged: delete it; it is made again");
 }
 
 function readTrailer(path: string): Trailer {
