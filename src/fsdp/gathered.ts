@@ -10,16 +10,18 @@
  *   float32 compute dtype, and frozen values narrower than float32. Otherwise it holds the weights in the compute dtype, and each write
  *   of the shard casts them again. Frozen values of another dtype than the compute dtype are cast after the gather.
  * - unsharded buffer: the shards of all ranks, in the compute dtype. Quantized values stay quantized, and products dequantize them.
- *   The gather stream allocates and writes the buffer. `reshard` frees it on the compute stream: `FsdpUnit.endForward` calls `reshard`
- *   after a forward, and `FsdpUnit.postBackward` after a backward.
+ *   The gather stream allocates and writes the buffer. The compute stream frees it in `reshard`, which `FsdpUnit` calls at the end of
+ *   the unit's forward and of its backward, at the end of the pass, when a forward or a backward has failed, before the shard is
+ *   written, and when the user asks for it.
  * - post-forward shard: after a forward that reshards over fewer ranks, this rank's shard of the unsharded buffer. Those ranks gather
  *   these shards from each other.
  *
  * Note [Offloaded shards]: with an offload policy, shard and window lie on another device, `shardDevice`. A call has done its work
  * there when it returns. A gather first copies the shard to the compute device, and frees the copy when it has been read.
  *
- * The unsharded buffer is allocated and filled on the gather stream, after the last write of the shard or of the post-forward shard. The
- * compute stream waits for the gather, reads the buffer, and frees it.
+ * The unsharded buffer is allocated and filled on the gather stream, after the last write of the shard or of the post-forward shard, and
+ * after the computation of earlier units: see Note [Gathers and computation]. The compute stream waits for the gather, reads the
+ * buffer, and frees it.
  *
  * @module
  */
@@ -40,6 +42,7 @@ import { asQuantized } from "../quantized.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { type GatherTurns, gatherTurnsOf } from "./gather_turns.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
 import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
 import { disposedText, MemoryState, type ParameterMove, SEGMENT_MOVES, type ShardedState } from "./states.ts";
@@ -92,6 +95,9 @@ export class GatheredParameters {
   /** The shards of all ranks, while they are gathered. Each parameter holds a reference. */
   readonly unsharded: Buffer;
   readonly #device: Device;
+  /** The unit, to which {@link GatherTurns} gives a turn. */
+  readonly #unit: object;
+  readonly #turns: GatherTurns;
   readonly #policy: ResolvedPolicy;
   readonly #extension: GatherExtension | undefined;
   readonly #plan: SegmentPlan;
@@ -123,12 +129,15 @@ export class GatheredParameters {
   constructor(
     device: Device,
     plan: SegmentPlan,
-    policy: ResolvedPolicy,
+    unit: { readonly policy: ResolvedPolicy },
     nameOf: () => string,
     masterDtype: DType,
     extension: GatherExtension | undefined,
   ) {
+    const { policy } = unit;
     this.#device = device;
+    this.#unit = unit;
+    this.#turns = gatherTurnsOf(device);
     this.#policy = policy;
     this.#extension = extension;
     this.#plan = plan;
@@ -212,6 +221,7 @@ export class GatheredParameters {
   unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
     const { streams } = this.#device;
     this.#state.take("gather");
+    this.#turns.beginGather(this.#unit);
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
       try {
@@ -222,6 +232,7 @@ export class GatheredParameters {
       } catch (error) {
         this.unsharded.freeMemory();
         this.#freePostForwardShard();
+        this.#turns.endUse(this.#unit);
         this.#state.take("fail to gather");
         throw error;
       }
@@ -243,6 +254,7 @@ export class GatheredParameters {
     this.#state.take("reshard");
     this.unsharded.freeMemory();
     this.#freePostForwardShard();
+    this.#turns.endUse(this.#unit);
   }
 
   /** Frees the unsharded buffer; each rank of `group` keeps its shard of it. */
@@ -253,6 +265,7 @@ export class GatheredParameters {
     const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} post-forward shard`, "gathered");
     this.#device.copy(buffer.ptr, devicePtr(this.unsharded.ptr + group.rank * bytes), bytes);
     this.unsharded.freeMemory();
+    this.#turns.endUse(this.#unit);
     this.#postForwardShard = { buffer, group };
     this.#written = this.#device.streams.current.record();
     this.#state.take("reshard post forward");

@@ -78,7 +78,7 @@ export class FlatSegment implements FlatShard {
     );
     this.plan = plan ?? planParts(parameters, group.size, narrowest, quantized?.blockElements);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
-    this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, dtype, extension);
+    this.#parameters = new GatheredParameters(first.device, this.plan, unit, this.#nameOf, dtype, extension);
     this.dtype = dtype;
     this.gradients = new SegmentGradients(this);
     this.storages = parameters.map((parameter, i) => {
