@@ -117,7 +117,7 @@ function finish(
     }
     const { rank, ready } = step.value;
     if (ready()) continue;
-    control.wait(ready, "contributing", rank);
+    control.wait(ready, "its contribution", rank);
     hasWaited = true;
   }
 }
