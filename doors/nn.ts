@@ -79,12 +79,13 @@ export type { ADJUST_LR, AdjustLr, MuonSettings } from "../src/optim/muon.ts";
 export type { AdafactorSettings } from "../src/optim/adafactor.ts";
 export type { Coefficients } from "../src/optim/newton_schulz.ts";
 export type { StateMemory } from "../src/optim/state_memory.ts";
-export type { BlockMember, BlockState, ParameterBlock } from "../src/optim/states.ts";
+export type { BucketMember, BucketState, StateBucket } from "../src/optim/states.ts";
 export type { ShardMessage, Sharers, SharingRanks } from "../src/tensor/parameter_storage.ts";
 export type { OptimizerSettings, ParamGroup } from "../src/optim/groups.ts";
 export { Optimizer } from "../src/optim/optimizer.ts";
 export type { RecordSettings, StateSpec, UpdateArgs, UpdateCall, UpdateRule } from "../src/optim/rule.ts";
 export type { OptimizerStateView } from "../src/optim/states.ts";
+export type { WorkBuffer, WorkMemory } from "../src/optim/work_memory.ts";
 export type {
   InverseSqrtOptions,
   PolynomialOptions,

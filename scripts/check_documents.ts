@@ -52,7 +52,9 @@ using pack = temporaryFolder();
 const tarball = packInto(pack.path);
 const llama = `${pack.path}/llama`;
 await makeLlama();
-const queue = documents.flatMap((document) =>
+// The longest first, as the blocks of a document run one after another.
+const byLength = documents.toSorted((a, b) => blocksOf(b).length - blocksOf(a).length);
+const queue = byLength.flatMap((document) =>
   RUNTIMES.filter((_, place) =>
     isAll || asked.length > 0 || FOR_BOTH.includes(document) || numberOf(document) % 2 === place
   )

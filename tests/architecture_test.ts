@@ -15,6 +15,7 @@ import {
   formViolations,
   layerViolations,
   missingPaths,
+  needlessExports,
   repeatedTypes,
 } from "./architecture/rules.ts";
 import { readSource, type Source } from "./architecture/source.ts";
@@ -57,6 +58,9 @@ test("form: every file says what it is, and is short enough to read", () => {
 });
 
 test("names: a type's name is declared in one file of the library", () => none(repeatedTypes(library)));
+
+test("names: every exported value is named in a second file", () =>
+  none(needlessExports(library, [...library, ...others])));
 
 test("names: every file that a comment of the library or a page names is there", () => {
   const tree = [
@@ -199,4 +203,15 @@ test("repeatedTypes() finds names that two files declare, and no others", () => 
   assert.deepEqual(found("type A = 1;\ntype B = A;\n", "type C = 1;\n"), []);
   assert.deepEqual(found("type A = 1;\n", 'import type { A } from "./0.ts";\n/** type A = 2 */\n'), []);
   assert.deepEqual(found("export class A {}\n", 'export { type A } from "./0.ts";\nf({ class: 1, type: 2 });\n'), []);
+});
+
+test("needlessExports() finds values that no other file names", () => {
+  const found = (...texts: readonly string[]): readonly string[] => {
+    const sources = texts.map((text, index) => readSource(`src/${index}.ts`, text));
+    return needlessExports(sources.slice(0, 1), sources);
+  };
+  assert.deepEqual(found("export const a = 1;\nconst b = a;\n"), ["src/0.ts exports a, which no other file names"]);
+  assert.equal(found("export async function a() {}\nexport abstract class B {}\n", "// a and B\n").length, 2);
+  assert.deepEqual(found("export class A {}\n", 'import { A } from "./0.ts";\n'), []);
+  assert.deepEqual(found("export interface A {}\nconst b = 1;\n"), []);
 });

@@ -24,7 +24,7 @@ interface Fault {
   readonly flags?: readonly string[];
 }
 
-const DIED = /in all-reduce 'layers\.3' .*rank 1 died \(its process or Worker is gone\) while it was awaited/;
+const DIED = /in all-reduce 'layers\.3' .*rank 1 died \(its process or Worker is gone\) while this rank waited for/;
 const failed = (code: number | null): boolean => code !== 0 && code !== null;
 
 function faultsOf({ name, kind }: MpiLauncher): readonly Fault[] {

@@ -28,7 +28,7 @@ import { ADAPTER_CONFIG, adapterConfigOf, type AdapterFacts, readAdapterConfig }
 import { type Lora, loraOf } from "./lora.ts";
 
 /** The file of an adapter's values. */
-export const ADAPTER_WEIGHTS = "adapter_model.safetensors";
+const ADAPTER_WEIGHTS = "adapter_model.safetensors";
 
 /** PEFT's name of what wraps a model: all names in an adapter's file begin so. */
 const WRAPPER = "base_model.model.";

@@ -37,7 +37,7 @@ const KNOWN_OPTIONS: KnownKeys<QuantizationOptions> = {
  *
  * @throws {ArgumentError} if an option is none of these, if they ask for none or for two, or for a part of 4 bits with 8
  */
-export function quantizedDtypeOf(options: QuantizationOptions): QuantizedDType {
+function quantizedDtypeOf(options: QuantizationOptions): QuantizedDType {
   requireKnownKeys("quantize a model", options, KNOWN_OPTIONS);
   const { loadIn4bit = false, loadIn8bit = false, bnb4bitQuantType = "nf4", bnb4bitUseDoubleQuant = false } = options;
   const refuse = (why: string): never => {

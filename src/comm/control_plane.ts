@@ -73,7 +73,7 @@ export abstract class ControlPlane {
    * another call.
    *
    * @param ready is called again after each {@link notify} of the awaited rank, and from time to time
-   * @param stage names the step that is awaited, e.g. `contributing`
+   * @param stage the step that is awaited, in words that follow "waited for", e.g. `its contribution`: the awaited rank's
    * @param awaited one rank, or several if any of them may make `ready()` true, within the present call; default: all peers
    * @throws {CollectiveError} if a rank died, left, is late beyond the timeout, or calls something else
    */

@@ -14,7 +14,7 @@ import { ArgumentError, ConfigError, RendezvousError } from "../errors.ts";
 import { openPosix } from "../ffi/posix.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { type RankEnvironment, readRankEnvironment } from "../runtime/rank_environment.ts";
-import { giveUpShm } from "./control/shm_join.ts";
+import { failRendezvousFor } from "./control/shm_join.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";
 import { openMpiMemory } from "./data/mpi/memory.ts";
@@ -201,5 +201,5 @@ export async function neverJoins(reason: string, over: AbortSignal): Promise<voi
   const { rank, worldSize } = launch;
   const hosts = hostsOf({ launch, worldSize, rank });
   if (hosts !== undefined) return await giveUpHosts({ ...hosts, rank, worldSize }, reason, over);
-  await giveUpShm(await openPosix(), inMemory({ launch, rank, worldSize }), reason, over);
+  await failRendezvousFor(await openPosix(), inMemory({ launch, rank, worldSize }), reason, over);
 }

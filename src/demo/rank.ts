@@ -47,7 +47,7 @@ export interface DemoPlace {
 }
 
 /** A rank that trains. */
-export class DemoRank implements AsyncDisposable {
+class DemoRank implements AsyncDisposable {
   /** The units of a sharded model, in the order in which a forward reaches them; none of a replicated one. */
   readonly units: readonly DemoUnit[];
   readonly #run: Run;

@@ -52,7 +52,7 @@ export const DEMO_MODEL: Readonly<Record<string, string | number>> = {
 };
 
 /** The trainer's keys, without model and text; all other keys have their defaults. */
-export function demoKeys(settings: DemoSettings): Readonly<Record<string, string | number | boolean>> {
+function demoKeys(settings: DemoSettings): Readonly<Record<string, string | number | boolean>> {
   const { ranks, strategy, reshardAfterForward, prefetch, checkpointing, steps, seed } = settings;
   return {
     strategy,

@@ -57,12 +57,20 @@ export class DeviceScalar implements Disposable {
     this.#table.values[this.#index] = value;
   }
 
-  /** Address of the scalar. If a scalar of the table was set since the last copy, enqueues a copy on the current stream. */
+  /**
+   * Enqueues a copy of the value to the device on the current stream, if a scalar of the table was set since the last copy. Captured
+   * work makes no copy.
+   */
+  flush(): void {
+    if (!this.#device.traits.hostWork.isCapturing) flush(this.#device, this.#table);
+  }
+
+  /** Address of the scalar, after a {@link flush}. */
   get ptr(): DevicePtr {
-    const table = this.#table;
-    if (table.buffer === undefined) throw new InternalError("a scalar is used after it was disposed");
-    if (!this.#device.traits.hostWork.isCapturing) flush(this.#device, table);
-    return devicePtr(table.buffer.ptr + this.#index * float32.byteLength);
+    const { buffer } = this.#table;
+    if (buffer === undefined) throw new InternalError("a scalar is used after it was disposed");
+    this.flush();
+    return devicePtr(buffer.ptr + this.#index * float32.byteLength);
   }
 
   /** Frees its place in the table. */

@@ -20,7 +20,7 @@ export interface Errno {
 }
 
 /** The thread's errno as the one element of `view`. */
-export function errnoOver(view: Int32Array): Errno {
+function errnoOver(view: Int32Array): Errno {
   return {
     clear(): void {
       view[0] = 0;

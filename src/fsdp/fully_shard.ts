@@ -32,15 +32,15 @@ const KNOWN_OPTIONS: KnownKeys<FullyShardOptions> = {
   gatherExtension: true,
 };
 
-/** A parameter of a unit below a module that is to be sharded, which the module uses outside of that unit. */
+/** A tied weight: a parameter of a child unit that the new unit uses too. */
 interface Tie {
   readonly parameter: Parameter;
   readonly holder: FsdpUnit;
 }
 
 /**
- * Finds the ties of a module that is to be sharded: parameters of a unit below it which the module uses outside of that unit. Refuses
- * all other parameters that two units would use, as a unit gathers only its own. A use belongs to the nearest sharded module around it.
+ * Walks the tree. Yields each parameter of a child unit that the new unit uses too (tied weights); throws for any other parameter that
+ * two units share, as a unit gathers only its own. The unit of a use is the nearest sharded ancestor.
  *
  * @param ignored parameters that are not sharded
  * @throws {ArgumentError} naming the parameter and its units
@@ -169,7 +169,7 @@ export function fullyShard(module: Module | readonly Module[], options: FullySha
     letGo(holder);
     holder.dispose();
   }
-  unit.adopt();
+  unit.bindParameters();
   const handle = new FullyShardedModule(unit, attachHooks(unit, () => unitsOf(modules)));
   if (policy.all.rank === 0) { for (const note of notes) policy.all.report(note); }
   return handle;

@@ -10,16 +10,18 @@
  *   float32 compute dtype, and frozen values narrower than float32. Otherwise it holds the weights in the compute dtype, and each write
  *   of the shard casts them again. Frozen values of another dtype than the compute dtype are cast after the gather.
  * - unsharded buffer: the shards of all ranks, in the compute dtype. Quantized values stay quantized, and products dequantize them.
- *   The gather stream allocates and writes the buffer. `reshard` frees it on the compute stream: `FsdpUnit.endForward` calls `reshard`
- *   after a forward, and `FsdpUnit.postBackward` after a backward.
- * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer. Those ranks gather the parts
- *   from each other.
+ *   The gather stream allocates and writes the buffer. The compute stream frees it in `reshard`, which `FsdpUnit` calls at the end of
+ *   the unit's forward and of its backward, at the end of the pass, when a forward or a backward has failed, before the shard is
+ *   written, and when the user asks for it.
+ * - post-forward shard: after a forward that reshards over fewer ranks, this rank's shard of the unsharded buffer. Those ranks gather
+ *   these shards from each other.
  *
  * Note [Offloaded shards]: with an offload policy, shard and window lie on another device, `shardDevice`. A call has done its work
  * there when it returns. A gather first copies the shard to the compute device, and frees the copy when it has been read.
  *
- * The unsharded buffer is allocated and filled on the gather stream, after the last write of the shard or of the kept part. The
- * compute stream waits for the gather, reads the buffer, and frees it.
+ * The unsharded buffer is allocated and filled on the gather stream, after the last write of the shard or of the post-forward shard, and
+ * after the computation of earlier units: see Note [Gathers and computation]. The compute stream waits for the gather, reads the
+ * buffer, and frees it.
  *
  * @module
  */
@@ -40,15 +42,16 @@ import { asQuantized } from "../quantized.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { type GatherTurns, gatherTurnsOf } from "./gather_turns.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
 import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
-import { MemoryState, type ParameterMove, SEGMENT_MOVES, type UnshardState } from "./states.ts";
+import { disposedText, MemoryState, type ParameterMove, SEGMENT_MOVES, type ShardedState } from "./states.ts";
 
-/** This rank's part of the unsharded buffer, which some of the ranks gather from each other. */
-interface KeptPart {
+/** This rank's shard of the unsharded buffer after a forward that reshards over fewer ranks. */
+interface PostForwardShard {
   readonly buffer: Buffer;
-  /** This rank, and the ranks that keep the other parts. */
-  readonly ranks: ProcessGroup;
+  /** The ranks that keep the shards, this rank included. The next gather is an all-gather among them. */
+  readonly group: ProcessGroup;
 }
 
 /** Copies the chunks of all ranks from an unsharded parameter to the ranks' shards, which follow each other in memory, or back. */
@@ -92,22 +95,26 @@ export class GatheredParameters {
   /** The shards of all ranks, while they are gathered. Each parameter holds a reference. */
   readonly unsharded: Buffer;
   readonly #device: Device;
+  /** The unit, to which {@link GatherTurns} gives a turn. */
+  readonly #unit: object;
+  readonly #turns: GatherTurns;
   readonly #policy: ResolvedPolicy;
   readonly #extension: GatherExtension | undefined;
   readonly #plan: SegmentPlan;
-  readonly #dtype: DType;
+  /** dtype of the unsharded buffer. */
+  readonly #computeDtype: DType;
   /** dtype of the master weights. */
   readonly #masterDtype: DType;
-  /** dtype of the gathered elements. */
-  readonly #wireDtype: DType;
+  /** dtype of the all-gather. */
+  readonly #gatherDtype: DType;
   readonly #nameOf: () => string;
-  readonly #state: MemoryState<UnshardState, ParameterMove>;
+  readonly #state: MemoryState<ShardedState, ParameterMove>;
   /** The window that other ranks read; undefined where the shard is offloaded. */
   readonly #shared: GatherWindow | undefined;
-  /** The shard; undefined until {@link open}, and after {@link dispose}. */
+  /** The shard; undefined until {@link allocateShard}, and after {@link dispose}. */
   #memory: ShardMemory | undefined;
-  #kept: KeptPart | undefined;
-  /** An event after the last write of the shard or of the kept part. The next gather waits for it. */
+  #postForwardShard: PostForwardShard | undefined;
+  /** An event after the last write of the shard or of the post-forward shard. The next gather waits for it. */
   #written: DeviceEvent;
   /** The end of the gather under way. */
   #gather: Work | undefined;
@@ -122,42 +129,45 @@ export class GatheredParameters {
   constructor(
     device: Device,
     plan: SegmentPlan,
-    policy: ResolvedPolicy,
+    unit: { readonly policy: ResolvedPolicy },
     nameOf: () => string,
     masterDtype: DType,
     extension: GatherExtension | undefined,
   ) {
+    const { policy } = unit;
     this.#device = device;
+    this.#unit = unit;
+    this.#turns = gatherTurnsOf(device);
     this.#policy = policy;
     this.#extension = extension;
     this.#plan = plan;
-    this.#dtype = asQuantized(masterDtype) ?? policy.paramDtype;
+    this.#computeDtype = asQuantized(masterDtype) ?? policy.paramDtype;
     this.#masterDtype = masterDtype;
-    this.#wireDtype = masterDtype === float32 ? this.#dtype : masterDtype;
+    this.#gatherDtype = masterDtype === float32 ? this.#computeDtype : masterDtype;
     this.#nameOf = nameOf;
     this.#state = new MemoryState(SEGMENT_MOVES.parameters, nameOf);
     const name = nameOf();
-    const bytes = plan.shardLength * this.#wireDtype.byteLength;
+    const bytes = plan.shardLength * this.#gatherDtype.byteLength;
     this.#shared = policy.offloadPolicy === undefined
       ? policy.group.openWindow(new Array<number>(plan.numShards).fill(bytes), name)
       : undefined;
     const source = policy.group.gatherMemory();
-    const unsharded = plan.numShards * plan.shardLength * this.#dtype.byteLength;
+    const unsharded = plan.numShards * plan.shardLength * this.#computeDtype.byteLength;
     this.unsharded = Buffer.empty(device, unsharded, `${name} gathered parameters`, "gathered", source);
     this.#written = device.streams.current.record();
   }
 
   /** Allocates this rank's shard. It may fail on this rank alone, and keeps nothing then. */
-  open(): void {
+  allocateShard(): void {
     const { offloadPolicy, group } = this.#policy;
     if (offloadPolicy?.pinMemory === false) this.#device.offload.leaveUnpinned();
     const shardDevice = offloadPolicy === undefined ? this.#device : this.#device.offload.device;
     const [name, { shardLength }] = [this.#nameOf(), this.#plan];
-    const bytes = shardLength * this.#wireDtype.byteLength;
+    const bytes = shardLength * this.#gatherDtype.byteLength;
     using taken = new DisposableStack();
     const window = this.#shared ?? new OffloadedWindow(group, this.#device, bytes, name);
     if (window !== this.#shared) taken.defer(() => window.dispose());
-    const master = this.#wireDtype === this.#masterDtype
+    const master = this.#gatherDtype === this.#masterDtype
       ? Buffer.borrow(shardDevice, window.pointer, bytes, `${name} parameters`)
       : Buffer.allocate(shardDevice, shardLength * float32.byteLength, `${name} master weights`, "parameters");
     taken.move();
@@ -167,7 +177,7 @@ export class GatheredParameters {
 
   /** The dtype of the unsharded buffer. */
   get computeDtype(): DType {
-    return this.#dtype;
+    return this.#computeDtype;
   }
 
   /** The device of the shard. */
@@ -181,7 +191,7 @@ export class GatheredParameters {
   }
 
   get #shard(): ShardMemory {
-    if (this.#memory === undefined) throw new UseAfterDisposeError(`'${this.#nameOf()}' has no memory of its own`);
+    if (this.#memory === undefined) throw new UseAfterDisposeError(disposedText(this.#nameOf()));
     return this.#memory;
   }
 
@@ -192,9 +202,15 @@ export class GatheredParameters {
 
   /** Casts the shard to the compute dtype, if the window holds that dtype, and publishes it to the other ranks. */
   endWrite(): void {
-    if (this.#wireDtype !== this.#masterDtype) {
+    if (this.#gatherDtype !== this.#masterDtype) {
       const [dst, src] = [this.#shard.window.pointer, this.#shard.master.ptr];
-      this.shardDevice.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.shardLength, dst, src });
+      this.shardDevice.kernels.cast({
+        dstDtype: this.#computeDtype,
+        srcDtype: float32,
+        n: this.#plan.shardLength,
+        dst,
+        src,
+      });
     }
     this.#shard.window.endWrite();
     this.unsharded.version++;
@@ -205,14 +221,18 @@ export class GatheredParameters {
   unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
     const { streams } = this.#device;
     this.#state.take("gather");
+    this.#turns.beginGather(this.#unit);
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
       try {
         this.unsharded.allocateMemory();
-        return this.#kept === undefined ? this.#gatherAll(phase, custom) : this.#gatherKept(this.#kept, phase);
+        return this.#postForwardShard === undefined
+          ? this.#gatherAll(phase, custom)
+          : this.#gatherPostForward(this.#postForwardShard, phase);
       } catch (error) {
         this.unsharded.freeMemory();
-        this.#dropKept();
+        this.#freePostForwardShard();
+        this.#turns.endUse(this.#unit);
         this.#state.take("fail to gather");
         throw error;
       }
@@ -227,26 +247,28 @@ export class GatheredParameters {
     this.#state.take("use");
   }
 
-  /** Frees the unsharded buffer, or this rank's kept part of it. Does nothing if there is neither. */
+  /** Frees the unsharded buffer or the post-forward shard. Does nothing if there is neither. */
   reshard(): void {
     this.wait();
     if (["unopened", "sharded", "disposed"].includes(this.#state.state)) return;
     this.#state.take("reshard");
     this.unsharded.freeMemory();
-    this.#dropKept();
+    this.#freePostForwardShard();
+    this.#turns.endUse(this.#unit);
   }
 
-  /** Frees the unsharded buffer, and keeps this rank's part of it; each of `ranks` keeps its own. */
-  reshardTo(ranks: ProcessGroup): void {
+  /** Frees the unsharded buffer; each rank of `group` keeps its shard of it. */
+  reshardPostForward(group: ProcessGroup): void {
     this.wait();
-    this.#state.require("reshard in part");
-    const bytes = this.unsharded.byteLength / ranks.size;
-    const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} kept parameters`, "gathered");
-    this.#device.copy(buffer.ptr, devicePtr(this.unsharded.ptr + ranks.rank * bytes), bytes);
+    this.#state.require("reshard post forward");
+    const bytes = this.unsharded.byteLength / group.size;
+    const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} post-forward shard`, "gathered");
+    this.#device.copy(buffer.ptr, devicePtr(this.unsharded.ptr + group.rank * bytes), bytes);
     this.unsharded.freeMemory();
-    this.#kept = { buffer, ranks };
+    this.#turns.endUse(this.#unit);
+    this.#postForwardShard = { buffer, group };
     this.#written = this.#device.streams.current.record();
-    this.#state.take("reshard in part");
+    this.#state.take("reshard post forward");
   }
 
   /** Frees everything. Every rank must call it; a second call does nothing. */
@@ -263,9 +285,9 @@ export class GatheredParameters {
   #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
     if (this.#extension !== undefined) return this.#gatherExtended(this.#extension, phase);
     const { chunks, numShards, shardLength } = this.#plan;
-    const byteLength = shardLength * this.#wireDtype.byteLength;
+    const byteLength = shardLength * this.#gatherDtype.byteLength;
     const unit = this.#nameOf();
-    const isCast = this.#wireDtype !== this.#dtype;
+    const isCast = this.#gatherDtype !== this.#computeDtype;
     using shards = !isCast && (chunks === undefined || chunks.dim === 0)
       ? undefined
       : Buffer.allocate(this.#device, numShards * byteLength, `${unit} gathered chunks`, "gathered");
@@ -277,12 +299,12 @@ export class GatheredParameters {
     if (shards === undefined) return work;
     work.wait();
     if (isCast) {
-      const cast = { dstDtype: this.#dtype, srcDtype: this.#wireDtype, n: numShards * shardLength };
+      const cast = { dstDtype: this.#computeDtype, srcDtype: this.#gatherDtype, n: numShards * shardLength };
       this.#device.kernels.cast({ ...cast, dst: this.unsharded.ptr, src: shards.ptr });
       return enqueuedWork(this.#device);
     }
     if (chunks === undefined) return work;
-    copyChunks(this.#device, this.#dtype, chunks, {
+    copyChunks(this.#device, this.#computeDtype, chunks, {
       unsharded: this.unsharded.ptr,
       shards: shards.ptr,
       numShards,
@@ -298,7 +320,7 @@ export class GatheredParameters {
 
   /** A reference to the shard's memory for the compute device: the memory itself, or a copy of it if it is offloaded. */
   #onDevice(ptr: DevicePtr, byteLength: number): Buffer {
-    const owner = `${this.#nameOf()} on its way`;
+    const owner = `${this.#nameOf()} shard on the device`;
     if (this.shardDevice === this.#device) return Buffer.borrow(this.#device, ptr, byteLength, owner);
     const copy = Buffer.allocate(this.#device, byteLength, owner, "gathered");
     copyAcross({ device: this.#device, ptr: copy.ptr }, { device: this.shardDevice, ptr }, byteLength);
@@ -333,14 +355,14 @@ export class GatheredParameters {
     });
   }
 
-  #gatherKept({ buffer: { ptr, byteLength }, ranks }: KeptPart, phase: Phase): Work {
-    const work = ranks.allGather(this.unsharded.ptr, ptr, byteLength, this.#nameOf(), phase);
-    this.#dropKept();
+  #gatherPostForward({ buffer: { ptr, byteLength }, group }: PostForwardShard, phase: Phase): Work {
+    const work = group.allGather(this.unsharded.ptr, ptr, byteLength, this.#nameOf(), phase);
+    this.#freePostForwardShard();
     return work;
   }
 
-  #dropKept(): void {
-    this.#kept?.buffer.release();
-    this.#kept = undefined;
+  #freePostForwardShard(): void {
+    this.#postForwardShard?.buffer.release();
+    this.#postForwardShard = undefined;
   }
 }

@@ -69,8 +69,8 @@ export class SegmentGradients {
     return this.#sharded?.ptr ?? NO_PTR;
   }
 
-  /** A handle on the place of one parameter's gradient in the unsharded gradient, which is allocated where there is none. */
-  place(parameter: Parameter, offset: number): Tensor {
+  /** A view of one parameter's slice of the unsharded gradient buffer, which the first call allocates. */
+  viewOf(parameter: Parameter, offset: number): Tensor {
     const { computeDevice, length, name, plan: { numShards }, unit: { policy: { reduceDtype } } } = this.#segment;
     const bytes = numShards * length * reduceDtype.byteLength;
     this.#unsharded ??= Buffer.allocate(computeDevice, bytes, `${name} gradients`, "gradients");
@@ -175,7 +175,7 @@ export class SegmentGradients {
     }
   }
 
-  /** Frees all three, on this stream. */
+  /** Frees the unsharded, partial and sharded gradients, on the current stream. */
   free(): void {
     this.#unshardedState.take("free");
     this.#reducedState.take("free");

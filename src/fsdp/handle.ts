@@ -136,14 +136,18 @@ export class FullyShardedModule {
     this.unit.backwardPrefetch = modules.map(({ unit }) => unit);
   }
 
-  /** True: the next backward reduces gradients. False: they add up unsharded on each rank (gradient accumulation). */
+  /**
+   * True: the next backward reduces gradients. False: they add up unsharded on each rank (gradient accumulation). Sets
+   * `requiresAllReduce` too, as PyTorch's `set_requires_gradient_sync` does: call {@link setRequiresAllReduce} after it.
+   */
   setRequiresGradientSync(sync: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.requiresGradientSync = unit.requiresAllReduce = sync);
   }
 
   /**
-   * True: the next backward sums reduced gradients over replicas, where there are some (HSDP). False: each replica adds up its own,
-   * until an all-reduce sums them.
+   * True: the next backward sums reduced gradients over replicas, where there are some (HSDP). False: each replica keeps and
+   * accumulates its reduce-scattered gradient (PyTorch's `partial_reduce_output`); the next backward with true all-reduces the sum.
+   * Until then `grad` is unset and an optimizer's `step()` throws.
    */
   setRequiresAllReduce(allReduce: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.requiresAllReduce = allReduce);
@@ -151,7 +155,7 @@ export class FullyShardedModule {
 
   /**
    * The unsharded parameters after a forward: true frees them, false keeps them. A number n reshards them over n ranks, each of which
-   * keeps an n-th part. Every rank must call it.
+   * keeps its shard of them. Every rank must call it.
    *
    * @throws {ArgumentError} for a number that does not divide the ranks which share a unit
    */
@@ -184,10 +188,12 @@ export class FullyShardedModule {
   }
 
   /**
-   * Sets the number of units whose unsharded gradients may be in memory at a time, beside the unit whose gradients are being written.
-   * - 1, the default: a unit's gradients are freed behind their reduction, on its stream. The next unit's gradients take that memory, so
-   *   the device writes them after the reduction.
-   * - 2: the next unit's gradients have memory of their own, so the device writes them during the reduction.
+   * Number of reduce-scatter input buffers alive at once, the one being written or reduced included (PyTorch's
+   * `set_reduce_scatter_max_input_buffers`).
+   * - 1, the default: freed behind its reduce-scatter. The next unit's gradients take that memory, so the device writes them after the
+   *   reduction.
+   * - n: the newest n - 1 stay until later units' reductions are enqueued. With 2, the next unit's gradients have memory of their own, so
+   *   the device writes them during the reduction.
    *
    * The largest number among the units below a root counts.
    *
@@ -266,14 +272,15 @@ export function shareCommContext(roots: readonly FullyShardedModule[]): void {
     const outer = roots.find((other) => other !== root && other.units().includes(root.unit));
     if (outer === undefined) continue;
     throw new ArgumentError(
-      `Cannot share what '${root.unit.name}' communicates with: it is below '${outer.unit.name}', whose root does; give roots only`,
+      `Cannot share a communication context with '${root.unit.name}': it is a submodule of the root '${outer.unit.name}'. Pass root ` +
+        "modules only",
     );
   }
   for (const { unit } of roots) {
     const root = unit.root?.units[0];
     if (root === undefined || root === unit) continue;
     throw new ArgumentError(
-      `Cannot share what '${unit.name}' communicates with: it is below '${root.name}', whose root does; give roots only`,
+      `Cannot share a communication context with '${unit.name}': it is a submodule of the root '${root.name}'. Pass root modules only`,
     );
   }
   const shared = new ReductionInputs(roots.map(({ unit }) => unit));

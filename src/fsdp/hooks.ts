@@ -95,8 +95,8 @@ function becomeRoot(unit: FsdpUnit, units: readonly FsdpUnit[]): void {
   const early = units.find((member) => member.root !== undefined);
   if (early !== undefined) {
     throw new ArgumentError(
-      `Cannot run '${unit.name}': '${early.name}' below it ran before it and took itself for the root; run the outermost sharded ` +
-        "module first",
+      `Cannot run '${unit.name}' as the FSDP root: its submodule '${early.name}' ran a forward first and became a root. Run the root ` +
+        "module's forward first, or shard only what you run alone",
     );
   }
   module.ensureNames();

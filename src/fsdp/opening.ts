@@ -18,7 +18,7 @@ import type { FsdpUnit } from "./unit.ts";
 /** The segments of a unit, and the factor on its sums. */
 interface Opened {
   readonly segments: readonly FlatSegment[];
-  /** The inverse of the number of ranks; undefined where there are no parameters. */
+  /** 1 / `gradientDivideFactor` of the unit, in device memory. Undefined without parameters. */
   readonly scale: DeviceScalar | undefined;
 }
 
@@ -44,9 +44,9 @@ export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], m
     return segment;
   });
   const scale = all.agree(`shard '${unit.name}'`, () => {
-    for (const segment of segments) segment.open();
+    for (const segment of segments) segment.allocateShard();
     const [first] = segments;
-    return first && opened.use(first.computeDevice.scalars.make(1 / all.size));
+    return first && opened.use(first.computeDevice.scalars.make(1 / unit.gradientDivideFactor));
   });
   takeValues(segments, merged.flatMap((one) => one.segments));
   opened.move();
@@ -116,10 +116,12 @@ function takeValues(segments: readonly FlatSegment[], others: readonly FlatSegme
   }
   using _writing = openFlatShards(new Set(owners.values()));
   for (const [parameter, segment] of owners) {
-    if (parameter.storage.kind === "plain") segment.take(parameter, parameter.ptr, parameter.storage.flatShard.dtype);
+    if (parameter.storage.kind === "plain") {
+      segment.copyFrom(parameter, parameter.ptr, parameter.storage.flatShard.dtype);
+    }
   }
   for (const other of others) {
-    other.lendValues((parameter, values) => owners.get(parameter)?.take(parameter, values, float32));
+    other.lendValues((parameter, values) => owners.get(parameter)?.copyFrom(parameter, values, float32));
   }
 }
 

@@ -31,7 +31,7 @@ export class ShardedStorage implements ParameterStorage {
   readonly #offset: number;
   #used = false;
   #hasValues = false;
-  #isHidden = false;
+  #isGradPending = false;
   /** The gradient of this rank's elements. Set at the end of the pass that reduced it, unset by {@link clearGradient}. */
   #owned: Tensor | undefined;
 
@@ -42,7 +42,7 @@ export class ShardedStorage implements ParameterStorage {
     this.localShard = shard;
     this.shard = parameter.globalLayout(shard);
     this.sink = new GradientSlot({
-      place: () => segment.gradients.place(parameter, offset),
+      place: () => segment.gradients.viewOf(parameter, offset),
       dtype: segment.unit.policy.reduceDtype,
       direct: segment.writesDirectly,
       onContribution: () => {
@@ -72,9 +72,9 @@ export class ShardedStorage implements ParameterStorage {
     return this.#used;
   }
 
-  /** True if the gradient is reduced, and the end of a pass has not shown it yet. */
-  get isHidden(): boolean {
-    return this.#isHidden;
+  /** True if the gradient is reduced but `parameter.grad` is not set yet. */
+  get isGradPending(): boolean {
+    return this.#isGradPending;
   }
 
   /** True if the parameter uses memory of the segment's gradients. */
@@ -96,7 +96,7 @@ export class ShardedStorage implements ParameterStorage {
   }
 
   hasUnreduced(): boolean {
-    return this.sink.gradient() !== undefined || this.#isHidden;
+    return this.sink.gradient() !== undefined || this.#isGradPending;
   }
 
   gradient(): Tensor | undefined {
@@ -105,7 +105,7 @@ export class ShardedStorage implements ParameterStorage {
 
   clearGradient(): void {
     this.#used = false;
-    this.#isHidden = false;
+    this.#isGradPending = false;
     this.#owned?.dispose();
     this.#owned = undefined;
     this.sink.clear();
@@ -114,16 +114,16 @@ export class ShardedStorage implements ParameterStorage {
 
   /** Completes the unsharded gradient before its reduction: adds this pass's contributions, or writes zeros if there are none. */
   prepareReduction(): void {
-    this.#isHidden = this.parameter.requiresGrad;
+    this.#isGradPending = this.parameter.requiresGrad;
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
-    using place = this.flatShard.gradients.place(this.parameter, this.#offset);
-    place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
+    using view = this.flatShard.gradients.viewOf(this.parameter, this.#offset);
+    view.device.kernels.fill({ dtype: view.dtype, n: view.numel, value: 0, dst: view.ptr });
   }
 
-  /** Shows the gradient of this rank's elements, if some rank used the parameter. */
-  show(used: boolean): void {
-    this.#isHidden = false;
+  /** Sets the gradient of this rank's elements, if some rank used the parameter. */
+  publishGrad(used: boolean): void {
+    this.#isGradPending = false;
     if (!used) return;
     this.#owned ??= this.flatShard.gradients.sharded(this.shard);
     this.parameter.announceGradient();

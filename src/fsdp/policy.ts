@@ -95,7 +95,7 @@ export interface GatherExtension<Metadata = unknown> {
 
 /**
  * The unsharded parameters after a forward: true frees them, false keeps them. A number n reshards them over n ranks, each of which
- * keeps an n-th part. Undefined: false for a root, true for the units below it.
+ * keeps its shard of them. Undefined: false for a root, true for the units below it.
  */
 export type ReshardAfterForward = boolean | number | undefined;
 
@@ -108,9 +108,9 @@ export interface FullyShardOptions {
   readonly mesh: DeviceMesh | ProcessGroup;
   /**
    * True frees the parameters after the forward, and gathers them again for the backward; false keeps them. Undefined is false for
-   * the root module, whose parameters the backward needs at once, and true for others. A number n keeps a part: of n neighbouring
-   * ranks each keeps an n-th, and the backward gathers among these. It must divide the ranks that share the parameters; 1 is false,
-   * and the number of all ranks is true.
+   * the root module, whose parameters the backward needs at once, and true for others. A number n reshards over n neighbouring
+   * ranks, each of which keeps its shard, and the backward gathers among these. It must divide the ranks that share the parameters; 1
+   * is false, and the number of all ranks is true.
    */
   readonly reshardAfterForward?: ReshardAfterForward;
   /** Dtypes of the unit. */

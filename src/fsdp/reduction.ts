@@ -111,7 +111,7 @@ export function allReducePartial(segment: FlatSegment, scale: DeviceScalar): voi
 
 /** Enqueues `reduce`, which reads `scale`, on the stream `reduce` after what the present stream has been given. */
 function onReduceStream({ computeDevice, gradients }: FlatSegment, scale: DeviceScalar, reduce: () => Work): void {
-  void scale.ptr; // copied on the compute stream, if need be
+  scale.flush(); // uploads the factor on the compute stream, before the reduce stream waits for it
   const { streams } = computeDevice;
   streams.get("reduce").wait(streams.current.record());
   streams.on("reduce", () => gradients.enqueueReduction(reduce));

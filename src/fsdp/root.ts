@@ -55,7 +55,12 @@ export class ReductionInputs {
     this.#roots = roots;
   }
 
-  /** Takes over a gradient whose reduction is enqueued on this stream, and frees the oldest beyond `maxReduceScatterInputs`. */
+  /**
+   * Takes over a gradient whose reduction is enqueued on this stream, and frees the oldest.
+   *
+   * Number of reduce-scatter input buffers alive at once, the one being written or reduced included: `maxReduceScatterInputs`. 1: freed
+   * behind its reduce-scatter. n: the newest n - 1 stay until later units' reductions are enqueued.
+   */
   hold(input: Buffer): void {
     this.#held.push(input);
     const units = this.#roots.flatMap((unit) => unit.root?.units ?? [unit]);
@@ -101,11 +106,11 @@ export class FsdpRoot implements PassMember {
     for (const unit of this.units) unit.abandonRootForward();
   }
 
-  /** Ends the pass: reduces gradients that are still unreduced, also of earlier passes, shows all gradients, and frees parameters. */
+  /** Ends the pass: reduces gradients that are still unreduced, also of earlier passes, sets all gradients, and frees parameters. */
   endPass(): void {
-    for (const unit of this.units.toReversed()) unit.reduceRest(); // the same order on every rank
+    for (const unit of this.units.toReversed()) unit.finalizeBackward(); // the same order on every rank
     for (const unit of this.units) unit.releaseInputs();
-    this.#showUsed();
+    this.#publishUsed();
     for (const unit of this.units) unit.reshardAfterPass();
   }
 
@@ -113,13 +118,13 @@ export class FsdpRoot implements PassMember {
     for (const unit of this.units) unit.abandonPass();
   }
 
-  /** Exchanges which parameters were used, and shows the gradients of these: see Note [Unused parameters]. */
-  #showUsed(): void {
+  /** Exchanges which parameters were used, and sets the gradients of these: see Note [Unused parameters]. */
+  #publishUsed(): void {
     const last = this.units.filter((unit) => unit.isLastBackward).flatMap(({ segments }) => segments);
     const reduced = last.filter((segment) => segment.isReduced);
     for (const [ranks, segments] of Map.groupBy(reduced, ({ unit }) => unit.policy.all)) {
       const used = usedOnAnyRank(ranks, segments.flatMap(({ storages }) => storages));
-      for (const segment of segments) segment.show(used);
+      for (const segment of segments) segment.publishGrads(used);
     }
   }
 }

@@ -54,8 +54,11 @@ export class FlatSegment implements FlatShard {
   readonly #parameters: GatheredParameters;
 
   /**
-   * Opens the window. Collective: where it fails on a rank, it fails on all. The caller calls {@link open} next, then {@link take}
-   * for each parameter that has values, then {@link adopt}. The parameters change in the last only.
+   * Opens the window. Collective: where it fails on a rank, it fails on all. Steps:
+   * 1. this constructor;
+   * 2. {@link allocateShard};
+   * 3. {@link copyFrom} for each parameter that has values;
+   * 4. {@link bindParameters}, the only step that changes parameters.
    */
   constructor(
     unit: FsdpUnit,
@@ -75,7 +78,7 @@ export class FlatSegment implements FlatShard {
     );
     this.plan = plan ?? planParts(parameters, group.size, narrowest, quantized?.blockElements);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
-    this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, dtype, extension);
+    this.#parameters = new GatheredParameters(first.device, this.plan, unit, this.#nameOf, dtype, extension);
     this.dtype = dtype;
     this.gradients = new SegmentGradients(this);
     this.storages = parameters.map((parameter, i) => {
@@ -86,12 +89,12 @@ export class FlatSegment implements FlatShard {
   }
 
   /** Allocates this rank's shard. It may fail on this rank alone. */
-  open(): void {
-    this.#parameters.open();
+  allocateShard(): void {
+    this.#parameters.allocateShard();
   }
 
   /** Makes the parameters views of the unsharded buffer, and frees the memory that they had. */
-  adopt(): void {
+  bindParameters(): void {
     const { unsharded: buffer } = this.#parameters;
     const dtype = this.#parameters.computeDtype;
     for (const [i, storage] of this.storages.entries()) {
@@ -102,7 +105,7 @@ export class FlatSegment implements FlatShard {
   }
 
   /** Copies this rank's elements of a parameter from its unsharded values. Between {@link beginWrite} and {@link endWrite}. */
-  take(parameter: Parameter, from: DevicePtr, fromDtype: DType): void {
+  copyFrom(parameter: Parameter, from: DevicePtr, fromDtype: DType): void {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
     copyOwned(this, storage, from, fromDtype);
@@ -154,10 +157,10 @@ export class FlatSegment implements FlatShard {
     this.#parameters.wait();
   }
 
-  /** Frees the unsharded parameters. Where `ranks` is given, each of these ranks keeps a part. */
-  reshard(ranks?: ProcessGroup): void {
-    if (ranks === undefined) this.#parameters.reshard();
-    else this.#parameters.reshardTo(ranks);
+  /** Reshards; with `postForwardGroup`, each of its ranks keeps its shard of the unsharded parameters. */
+  reshard(postForwardGroup?: ProcessGroup): void {
+    if (postForwardGroup === undefined) this.#parameters.reshard();
+    else this.#parameters.reshardPostForward(postForwardGroup);
   }
 
   /** True if ops may write gradients straight to the unsharded gradient: its dtype is at least as wide as the compute dtype. */
@@ -172,15 +175,15 @@ export class FlatSegment implements FlatShard {
     reduceSegment(this, scale);
   }
 
-  /** True if gradients are reduced, over replicas too, and no parameter's `grad` shows them yet. */
+  /** True if gradients are reduced, over replicas too, and `parameter.grad` is not set yet. */
   get isReduced(): boolean {
-    return !this.gradients.isPartial && this.storages.some(({ isHidden }) => isHidden);
+    return !this.gradients.isPartial && this.storages.some(({ isGradPending }) => isGradPending);
   }
 
-  /** Shows the reduced gradients of those parameters that some rank used. See Note [Unused parameters]. */
-  show(used: ReadonlySet<ShardedStorage>): void {
+  /** Sets the gradients of those parameters that some rank used. See Note [Unused parameters]. */
+  publishGrads(used: ReadonlySet<ShardedStorage>): void {
     this.gradients.waitForReduction();
-    for (const storage of this.storages) storage.show(used.has(storage));
+    for (const storage of this.storages) storage.publishGrad(used.has(storage));
   }
 
   /** Clears all gradients after a failed pass. Gradients of earlier passes go too: the failed pass may be part of their sums. */
@@ -199,7 +202,7 @@ export class FlatSegment implements FlatShard {
     else this.gradients.free();
   }
 
-  /** Frees everything. Parameters that were adopted become plain ones without memory. Collective. */
+  /** Frees everything. Bound parameters become plain ones without memory. Collective. */
   dispose(): void {
     this.gradients.waitForReduction();
     for (const storage of this.storages) if (storage.parameter.storage === storage) storage.parameter.release();

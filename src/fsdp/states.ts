@@ -1,6 +1,6 @@
 /**
  * The states of a flat segment and the table of moves between them. A segment has three kinds of memory, each of which is in one
- * state: its parameters (PyTorch's `ShardedState`), its unsharded gradient, and its reduced gradient. They are independent, as
+ * state: its parameters ({@link ShardedState}, PyTorch's name), its unsharded gradient, and its reduced gradient. They are independent, as
  * gradients add up while parameters are gathered and freed. `gathered.ts` moves the first, `gradients.ts` the others. A move that the
  * table does not have is refused.
  *
@@ -9,7 +9,7 @@
 import { InternalError, UseAfterDisposeError } from "../errors.ts";
 
 /** The state of a segment's parameters. */
-export type UnshardState =
+export type ShardedState =
   /** Only the window is open, and not even that if the shard is offloaded. `dispose` closes it. */
   | "unopened"
   /** The shard exists: master weights and window. It exists in the later states too, until `dispose` frees it. */
@@ -19,8 +19,8 @@ export type UnshardState =
   /** The compute stream may read the unsharded buffer. `reshard` frees it, on that stream, so after all that was enqueued there. */
   | "unsharded"
   /**
-   * The unsharded buffer is freed, and this rank keeps a copy of its part of it. The next gather reads the part and frees it, or
-   * `reshard` frees it.
+   * The unsharded buffer is freed, and this rank keeps its shard of it over fewer ranks (the post-forward shard). The next gather reads
+   * and frees that, or `reshard` frees it.
    */
   | "sharded-post-forward"
   /** Nothing is left. */
@@ -38,9 +38,9 @@ export type ReducedGradientState =
   /** It has no memory: nothing was reduced since `clearGradient`. */
   | "none"
   /**
-   * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads it, and then frees it or, if
-   * there is no sharded gradient yet, makes it the sharded gradient. `clearGradient` of the last parameter frees it too, and so do a
-   * failed pass and `resetIterState`. A sharded gradient of earlier reductions may be there beside it.
+   * Reduce-scattered, and not yet all-reduced over replicas or given to a hook. Freed by the all-reduce (or made the sharded gradient,
+   * if there is none), `clearGradient` of the last parameter, a failed pass, or `resetIterState`. A sharded gradient of earlier passes
+   * may exist beside it.
    */
   | "partial"
   /** The reduce stream writes the sharded gradient. It is read or freed only after a wait for the reduction. */
@@ -49,7 +49,14 @@ export type ReducedGradientState =
   | "reduced";
 
 /** Moves of parameters. */
-export type ParameterMove = "open" | "gather" | "fail to gather" | "use" | "reshard" | "reshard in part" | "dispose";
+export type ParameterMove =
+  | "open"
+  | "gather"
+  | "fail to gather"
+  | "use"
+  | "reshard"
+  | "reshard post forward"
+  | "dispose";
 /** Moves of the unsharded gradient. */
 export type UnshardedGradientMove = "contribute" | "hand over" | "free";
 /** Moves of the reduced gradient. */
@@ -67,7 +74,7 @@ export interface StateMachine<State extends string, Move extends string> {
 
 /** The table of moves. */
 export const SEGMENT_MOVES: {
-  readonly parameters: StateMachine<UnshardState, ParameterMove>;
+  readonly parameters: StateMachine<ShardedState, ParameterMove>;
   readonly unshardedGradient: StateMachine<UnshardedGradientState, UnshardedGradientMove>;
   readonly reducedGradient: StateMachine<ReducedGradientState, ReducedGradientMove>;
 } = {
@@ -80,7 +87,7 @@ export const SEGMENT_MOVES: {
       "fail to gather": { gathering: "sharded" },
       "use": { gathering: "unsharded" },
       "reshard": { unsharded: "sharded", "sharded-post-forward": "sharded" },
-      "reshard in part": { unsharded: "sharded-post-forward" },
+      "reshard post forward": { unsharded: "sharded-post-forward" },
       "dispose": { unopened: "disposed", sharded: "disposed" },
     },
   },
@@ -105,6 +112,11 @@ export const SEGMENT_MOVES: {
     },
   },
 };
+
+/** The text of an error that refuses to use a segment whose memory is gone for good. */
+export function disposedText(name: string): string {
+  return `Cannot use '${name}': its sharding was disposed, undone or merged into another unit`;
+}
 
 /** The present state of one kind of memory of one segment. */
 export class MemoryState<State extends string, Move extends string> {
@@ -142,11 +154,11 @@ export class MemoryState<State extends string, Move extends string> {
     const next = moves[move][state];
     if (next !== undefined) return next;
     const name = this.#nameOf();
-    if (state === "disposed") throw new UseAfterDisposeError(`'${name}' has no memory of its own`);
+    if (state === "disposed") throw new UseAfterDisposeError(disposedText(name));
     const begins = Object.keys(moves[move]).map((one) => `'${one}'`).join(" or ");
     throw new InternalError(
-      `cannot ${move} '${name}': the state of its ${kind} is '${state}' and must be ${begins}; a function that gathers or reduces ` +
-        "for a unit must not unshard or reshard that unit",
+      `invalid transition '${move}' of the ${kind} of '${name}': state is '${state}', allowed from ${begins}. A custom all-gather or ` +
+        "reduce-scatter must not call unshard() or reshard() on its own unit",
     );
   }
 }

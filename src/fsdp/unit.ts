@@ -3,7 +3,7 @@
  * (`hooks.ts`) call it in this order:
  * 1. `beginForward` gathers the parameters; `endForward` frees them.
  * 2. `preBackward` gathers them again; `postBackward` reduces the gradients and frees the parameters.
- * 3. `reduceRest` ends the pass.
+ * 3. `finalizeBackward` reduces the rest at the end of the pass.
  *
  * @module
  */
@@ -55,7 +55,7 @@ export class FsdpUnit implements GradientReducer {
   isLastBackward = true;
   /** The user's functions in place of the library's collectives; an undefined one leaves the library's. */
   readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
-  /** The largest number of unsharded gradients in reduction at a time. Of the units of a root, the largest number counts. */
+  /** Number of reduce-scatter input buffers alive at once, see {@link ReductionInputs.hold}. The largest of a root's units counts. */
   maxReduceScatterInputs = 1;
   /**
    * Unsharded gradients in reduction, if this unit is a root.
@@ -75,11 +75,11 @@ export class FsdpUnit implements GradientReducer {
   root: FsdpRoot | undefined;
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
-  /** The purpose of the gather; undefined while the parameters are sharded. */
-  #gatheredFor: Phase | undefined;
+  /** The phase that gathered the parameters; undefined while they are sharded, also post-forward over fewer ranks. */
+  #unshardedIn: Phase | undefined;
   #reshardAfterForward: ReshardAfterForward;
-  /** The ranks that keep parts of the unsharded parameters after a forward; undefined where no rank keeps any. */
-  #neighbours: ProcessGroup | undefined;
+  /** The ranks over which a forward reshards, if `reshardAfterForward` is a number (PyTorch's post-forward mesh). */
+  #postForwardGroup: ProcessGroup | undefined;
   #gradientDivideFactor: number;
   /** The inverse of the divide factor: reductions multiply sums by it. Undefined where the unit has no parameters. */
   readonly #gradientScale: DeviceScalar | undefined;
@@ -87,8 +87,8 @@ export class FsdpUnit implements GradientReducer {
   #inBackward = false;
   /** The modules that have not been called yet in the forward under way; empty without a forward. */
   readonly #pendingModules = new Set<Module>();
-  /** True if the parameters were gathered for the present forward, by the forward itself or by a prefetch. If it throws, it frees them. */
-  #gathersForward = false;
+  /** True if this forward, or a prefetch for it, did the all-gather. Only then does a throw reshard: `unshard()` survives it. */
+  #forwardGathered = false;
   #isDisposed = false;
   /** True if an earlier unit's forward has prefetched the parameters, and this unit's forward has not begun. */
   #isPrefetched = false;
@@ -96,7 +96,7 @@ export class FsdpUnit implements GradientReducer {
   readonly #spans: { forward?: Span | undefined; backward?: Span | undefined } = {};
 
   /**
-   * Opens the segments and copies the values that parameters have. Collective. The parameters change in {@link adopt} only. If the
+   * Opens the segments and copies the values that parameters have. Collective. The parameters change in {@link bindParameters} only. If the
    * constructor fails on a rank, it fails on all, no parameter has changed, and no rank keeps memory.
    *
    * @param merged units whose parameters become this unit's
@@ -115,8 +115,8 @@ export class FsdpUnit implements GradientReducer {
   }
 
   /** Makes the parameters the unit's. They must be plain. */
-  adopt(): void {
-    for (const segment of this.segments) segment.adopt();
+  bindParameters(): void {
+    for (const segment of this.segments) segment.bindParameters();
   }
 
   /** FQNs of the modules; for a root, and before the modules have names, the name of the class. */
@@ -127,7 +127,7 @@ export class FsdpUnit implements GradientReducer {
 
   /**
    * The unsharded parameters after a forward: true frees them, false keeps them. A number n reshards them over n ranks, each of which
-   * keeps an n-th part. Undefined: the root's first forward sets false for the root, and the other units free theirs.
+   * keeps its shard of them. Undefined: the root's first forward sets false for the root, and the other units free theirs.
    */
   get reshardAfterForward(): ReshardAfterForward {
     return this.#reshardAfterForward;
@@ -143,7 +143,7 @@ export class FsdpUnit implements GradientReducer {
       );
     }
     this.#reshardAfterForward = choice === 1 ? false : choice === size ? true : choice;
-    this.#neighbours = typeof this.#reshardAfterForward === "number"
+    this.#postForwardGroup = typeof this.#reshardAfterForward === "number"
       ? neighboursOf(this.policy.group, this.#reshardAfterForward)
       : undefined;
   }
@@ -163,7 +163,7 @@ export class FsdpUnit implements GradientReducer {
 
   /** True if the parameters are gathered, or a gather is under way. */
   get unsharded(): boolean {
-    return this.#gatheredFor !== undefined;
+    return this.#unshardedIn !== undefined;
   }
 
   /** Begins a span of the unit on the trace's compute track; undefined without a trace. */
@@ -178,14 +178,14 @@ export class FsdpUnit implements GradientReducer {
   }
 
   #gather(phase: Phase): void {
-    if (this.#gatheredFor !== undefined) return;
+    if (this.#unshardedIn !== undefined) return;
     try {
       for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
       unwind(this.segments.map((segment) => () => segment.reshard()));
       throw error;
     }
-    this.#gatheredFor = phase;
+    this.#unshardedIn = phase;
   }
 
   /** Makes all that is enqueued from now on wait for the gather under way. */
@@ -193,24 +193,24 @@ export class FsdpUnit implements GradientReducer {
     for (const segment of this.segments) segment.waitForGather();
   }
 
-  /** Frees the unsharded parameters, or the part of them that is kept. Without either, it does nothing. */
+  /** Frees the unsharded parameters or the post-forward shards. Does nothing if there are neither. */
   reshard(): void {
     this.#free(undefined);
   }
 
-  /** Frees the unsharded parameters. Where `keepers` is given, each of these ranks keeps a part. */
-  #free(keepers: ProcessGroup | undefined): void {
-    if (keepers !== undefined && this.#gatheredFor === undefined) return;
-    using _span = this.#gatheredFor === undefined ? undefined : this.#span("free", "free");
-    for (const segment of this.segments) segment.reshard(keepers);
-    this.#gatheredFor = undefined;
+  /** Reshards; with `postForwardGroup`, each of its ranks keeps its shard of the unsharded parameters. */
+  #free(postForwardGroup: ProcessGroup | undefined): void {
+    if (postForwardGroup !== undefined && this.#unshardedIn === undefined) return;
+    using _span = this.#unshardedIn === undefined ? undefined : this.#span("free", "free");
+    for (const segment of this.segments) segment.reshard(postForwardGroup);
+    this.#unshardedIn = undefined;
   }
 
   /** The forward of a module begins: gathers the parameters. Where this throws, it leaves nothing behind. */
   beginForward(): void {
     const isFirst = this.#pendingModules.size === 0;
     if (isFirst) {
-      this.#gathersForward = !this.unsharded || this.#isPrefetched;
+      this.#forwardGathered = !this.unsharded || this.#isPrefetched;
       this.#spans.forward = this.#span("unit", "forward");
       for (const module of this.modules) this.#pendingModules.add(module);
     }
@@ -231,20 +231,17 @@ export class FsdpUnit implements GradientReducer {
     this.#isPrefetched = true;
   }
 
-  /**
-   * Cleans up after a module's forward has thrown: frees parameters that were gathered for it. For a root, cleans up all units below
-   * too.
-   */
+  /** Cleans up after a module's forward has thrown: reshards if it has gathered. For a root, cleans up all units below too. */
   abandonForward(): void {
     this.#dropForward();
-    if (this.#gathersForward) this.reshard();
+    if (this.#forwardGathered) this.reshard();
     if (this.root?.units[0] === this) this.root.abandonForward();
   }
 
   /** Cleans up after the root's forward has thrown: frees parameters that were gathered for a forward, since it may never come. */
   abandonRootForward(): void {
     this.#dropForward();
-    if (this.#gatheredFor === undefined || this.#gatheredFor === "forward") this.reshard();
+    if (this.#unshardedIn === undefined || this.#unshardedIn === "forward") this.reshard();
   }
 
   #dropForward(): void {
@@ -280,10 +277,10 @@ export class FsdpUnit implements GradientReducer {
     this.#endForward();
   }
 
-  /** Frees the unsharded parameters, unless they are to stay. An evaluation also leaves parameters that `unshard()` has gathered. */
+  /** Reshards, unless `reshardAfterForward` is false. Under `noGrad` it also keeps what the user gathered with `unshard()`. */
   #endForward(): void {
-    const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#gatheredFor === "manual");
-    if (!stays) this.#free(this.#neighbours);
+    const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#unshardedIn === "manual");
+    if (!stays) this.#free(this.#postForwardGroup);
     this.#spans.forward?.end();
   }
 
@@ -330,8 +327,8 @@ export class FsdpUnit implements GradientReducer {
     if (this.reshardAfterBackward) this.reshard();
   }
 
-  /** Called at the end of a backward. Reduces all gradients that are not reduced yet, also from earlier backwards. */
-  reduceRest(): void {
+  /** PyTorch's root post-backward final callback, per unit: reduces what no post-backward hook has reduced, also in earlier passes. */
+  finalizeBackward(): void {
     if (this.#inBackward || this.segments.some(({ gradients }) => gradients.isAccumulating)) this.#reduceGradients();
     this.#inBackward = false;
     this.#pendingModules.clear();

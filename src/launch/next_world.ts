@@ -34,7 +34,7 @@ export type NextWorld =
 const FOLLOWING = ["CollectiveError", "RendezvousError"];
 
 /** Ranks that were lost: those that ended without an error about another rank. */
-export function lostRanks(failures: readonly RankFailure[]): readonly RankFailure[] {
+function lostRanks(failures: readonly RankFailure[]): readonly RankFailure[] {
   const lost = failures.filter(({ record }) => record === undefined || !FOLLOWING.includes(record.name));
   return lost.length > 0 ? lost : failures.slice(0, 1);
 }

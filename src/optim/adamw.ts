@@ -13,13 +13,13 @@ import type { UpdateRule } from "./rule.ts";
 
 /** Settings of AdamW; the defaults are PyTorch's. */
 export interface AdamWSettings extends OptimizerSettings {
-  /** 1e-3 */
+  /** Step size. @default 1e-3 */
   learningRate: number;
-  /** Decoupled weight decay: 0.01 */
+  /** Decoupled weight decay. @default 0.01 */
   weightDecay: number;
-  /** Decay of the first and second moment: [0.9, 0.999] */
+  /** Decay of the first and second moment. @default [0.9, 0.999] */
   readonly betas: readonly [number, number];
-  /** 1e-8 */
+  /** Added to the root of the second moment. @default 1e-8 */
   readonly eps: number;
 }
 
@@ -37,9 +37,8 @@ export function adamwRule<S extends AdamWUpdateSettings>(): UpdateRule<S> {
       { weightDecay, betas: [beta1, beta2], eps },
       learningRate,
     ) => [learningRate, weightDecay, beta1, beta2, eps],
-    update({ device: { kernels }, args, state }) {
-      kernels.adamw({ ...args, expAvg: state("exp_avg"), expAvgSq: state("exp_avg_sq") });
-    },
+    prepare: ({ device: { kernels }, args, state }) => () =>
+      kernels.adamw({ ...args, expAvg: state("exp_avg"), expAvgSq: state("exp_avg_sq") }),
   };
 }
 
@@ -60,7 +59,7 @@ const RULE: UpdateRule<AdamWSettings> = adamwRule();
 /** AdamW over float32 master weights. */
 export class AdamW extends Optimizer<AdamWSettings> {
   /**
-   * Settings that are left out have PyTorch's defaults.
+   * Omitted options have the defaults of PyTorch's AdamW.
    *
    * @throws {ArgumentError} if a setting is out of range
    */

@@ -10,10 +10,9 @@
  * @module
  */
 import { at } from "../at.ts";
-import { Buffer } from "../device/buffer.ts";
-import { type DevicePtr, devicePtr } from "../device/device.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32, uint8 } from "../dtype.ts";
-import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { ArgumentError, InternalError, UnsupportedError } from "../errors.ts";
 import { numelOf } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { elementSlices, rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
@@ -23,6 +22,7 @@ import type { ParamGroupOptions } from "./groups.ts";
 import { Optimizer } from "./optimizer.ts";
 import { isActive } from "./records.ts";
 import type { StateSpec, UpdateCall, UpdateRule } from "./rule.ts";
+import type { WorkBuffer, WorkMemory } from "./work_memory.ts";
 
 /** Elements of a block. */
 const BLOCK = 256;
@@ -82,96 +82,97 @@ const RULE32: UpdateRule<AdamWSettings> = adamwRule();
 const RULE8: UpdateRule<AdamWSettings> = {
   states: STATES.flatMap(({ codes, largest }): readonly StateSpec[] => [
     { name: codes, dtype: uint8 },
-    { name: largest, layout: largestLayout, before: (parameter) => begun(ownRange(parameter)) },
+    { name: largest, layout: largestLayout, leadingPad: (parameter) => begun(ownRange(parameter)) },
   ]),
   record: RULE32.record,
-  update: update8,
+  prepare: prepare8,
 };
 
-/** Dequantizes the states of a block, updates, and quantizes them. */
-function update8({ device, block, args, state }: UpdateCall<AdamWSettings>): void {
+/** Dequantizes the states of a bucket, updates, and quantizes them. */
+function prepare8({ device, bucket, args, state }: UpdateCall<AdamWSettings>, work: WorkMemory): () => void {
   if (device.traits.hostWork.isCapturing) {
     throw new UnsupportedError(
       "Cannot capture a step of AdamW with 8-bit states: the host writes its maps in each step. Train without graphs",
     );
   }
   const { kernels } = device;
-  using opened = new DisposableStack();
-  const allocate = (byteLength: number): DevicePtr =>
-    opened.adopt(
-      Buffer.allocate(device, byteLength, "AdamW's states in float32", "optimizer"),
-      (buffer) => buffer.release(),
-    ).ptr;
-  const members = [...block.members.entries()].map(([index, member]) => ({
+  const members = [...bucket.members.entries()].map(([index, member]) => ({
     ...member,
     index,
     range: ownRange(member.parameter),
   }));
-  const borders = new BlockBorders(members.map(({ parameter }) => parameter));
-  const maps = STATES.map(({ isSigned }) => {
-    const map = dynamicMap(isSigned);
-    const ptr = allocate(map.byteLength);
-    device.copyIn(ptr, new Uint8Array(map.buffer));
-    return ptr;
+  const active = members.filter(isActive);
+  const borders = new BlockBorders(members.map(({ parameter }) => parameter), device, work);
+  const planFloats = (count: number): WorkBuffer => work.plan(device, count * float32.byteLength);
+  const moments = STATES.map((moment) => {
+    const values = dynamicMap(moment.isSigned);
+    return { ...moment, values, map: work.plan(device, values.byteLength), wide: planFloats(bucket.length) };
   });
+  const newLargest = planFloats(Math.max(0, ...active.map(({ range }) => range.blocks)));
   const largestPtr = (name: string, index: number): DevicePtr => {
-    const { begin } = at(block.states.get(name)?.parts ?? [], index, `part of '${name}'`);
+    const { begin } = at(bucket.states.get(name)?.parts ?? [], index, `part of '${name}'`);
     const { range } = at(members, index, "member");
     return devicePtr(state(name) + (begin - begun(range)) * float32.byteLength);
   };
   const exchange = (name: string, gate: DevicePtr | undefined): void => {
-    borders.exchange(device, (index) => largestPtr(name, index), allocate, gate);
+    borders.exchange((index) => largestPtr(name, index), gate);
   };
-  if (block.isFresh) { for (const { largest } of STATES) exchange(largest, undefined); }
-  const [expAvg, expAvgSq] = STATES.map(({ codes, largest }, i) => {
-    const wide = allocate(block.length * float32.byteLength);
+  const dequantize = ({ codes, largest, map, wide }: typeof moments[number]): void => {
     for (const { index, offset: first, range: { begin, numel: n, blocks } } of members) {
       if (n === 0) continue;
       kernels.dequantizeBlocks({
-        ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: at(maps, i, "map") },
-        dst: devicePtr(wide + first * float32.byteLength),
+        ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: map.ptr },
+        dst: devicePtr(wide.ptr + first * float32.byteLength),
         codes: devicePtr(state(codes) + first),
         largest: largestPtr(largest, index),
       });
     }
-    return wide;
-  });
-  if (expAvg === undefined || expAvgSq === undefined) throw new ArgumentError("AdamW has two states");
-  kernels.adamw({ ...args, expAvg, expAvgSq });
-  for (const [i, { codes, largest }] of STATES.entries()) {
-    const wide = at([expAvg, expAvgSq], i, "state");
-    const active = members.filter(isActive);
+  };
+  const quantize = ({ codes, largest, map, wide }: typeof moments[number]): void => {
     for (const { index, offset: first, range: { begin, numel: n, blocks } } of active) {
       if (n === 0) continue;
-      const src = devicePtr(wide + first * float32.byteLength);
-      const fresh = allocate(blocks * float32.byteLength);
-      kernels.largestOfBlocks({ blocks, n, first: begin % BLOCK, block: BLOCK, dst: fresh, src });
+      const src = devicePtr(wide.ptr + first * float32.byteLength);
+      kernels.largestOfBlocks({ blocks, n, first: begin % BLOCK, block: BLOCK, dst: newLargest.ptr, src });
       // A shut gate keeps the old magnitudes beside the old codes.
-      kernels.lerp({ n: blocks, weight: 1, dst: largestPtr(largest, index), src: fresh, gate: args.gate });
+      const dst = largestPtr(largest, index);
+      kernels.lerp({ n: blocks, weight: 1, dst, src: newLargest.ptr, gate: args.gate });
     }
     exchange(largest, args.gate);
     for (const { index, offset: first, range: { begin, numel: n, blocks } } of active) {
       if (n === 0) continue;
       kernels.quantizeBlocks({
-        ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: at(maps, i, "map"), gate: args.gate },
+        ...{ n, first: begin % BLOCK, block: BLOCK, blocks, map: map.ptr, gate: args.gate },
         codes: devicePtr(state(codes) + first),
-        src: devicePtr(wide + first * float32.byteLength),
+        src: devicePtr(wide.ptr + first * float32.byteLength),
         largest: largestPtr(largest, index),
       });
     }
-  }
+  };
+  return () => {
+    for (const { map, values } of moments) device.copyIn(map.ptr, new Uint8Array(values.buffer));
+    if (bucket.isFresh) { for (const { largest } of moments) exchange(largest, undefined); }
+    for (const moment of moments) dequantize(moment);
+    const [expAvg, expAvgSq] = moments.map(({ wide }) => wide.ptr);
+    if (expAvg === undefined || expAvgSq === undefined) throw new InternalError("AdamW has two states");
+    kernels.adamw({ ...args, expAvg, expAvgSq });
+    for (const moment of moments) quantize(moment);
+  };
 }
 
 /** The blocks of some parameters that lie on more than one rank. See Note [Blocks between ranks]. */
 class BlockBorders {
   readonly #parameters: readonly Parameter[];
+  readonly #device: Device;
+  /** A float32 for each divided block. */
+  readonly #slots: WorkBuffer | undefined;
   /** Number of divided blocks, on any rank. */
   #count = 0;
   /** Divided blocks with elements on this rank: number among all, member, and place among the member's blocks. */
   readonly #own: { readonly slot: number; readonly index: number; readonly local: number }[] = [];
 
-  constructor(parameters: readonly Parameter[]) {
+  constructor(parameters: readonly Parameter[], device: Device, work: WorkMemory) {
     this.#parameters = parameters;
+    this.#device = device;
     for (const [index, parameter] of parameters.entries()) {
       const { fqn, storage: { sharers } } = parameter;
       const own = ownRange(parameter);
@@ -186,18 +187,15 @@ class BlockBorders {
         this.#count++;
       }
     }
+    this.#slots = this.#count === 0 ? undefined : work.plan(device, this.#count * float32.byteLength);
   }
 
   /** Takes the maximum over all ranks of each divided block's largest magnitude. */
-  exchange(
-    { kernels }: Pick<UpdateCall<AdamWSettings>["device"], "kernels">,
-    largest: (index: number) => DevicePtr,
-    allocate: (byteLength: number) => DevicePtr,
-    gate: DevicePtr | undefined,
-  ): void {
+  exchange(largest: (index: number) => DevicePtr, gate: DevicePtr | undefined): void {
     const reducer = this.#parameters[0]?.storage.normReducer;
-    if (this.#count === 0 || reducer === undefined) return;
-    const slots = allocate(this.#count * float32.byteLength);
+    if (this.#slots === undefined || reducer === undefined) return;
+    const { ptr: slots } = this.#slots;
+    const { kernels } = this.#device;
     const slotPtr = (slot: number): DevicePtr => devicePtr(slots + slot * float32.byteLength);
     const own = this.#own.map(({ slot, index, local }) => {
       return { there: slotPtr(slot), here: devicePtr(largest(index) + local * float32.byteLength) };
@@ -226,7 +224,7 @@ class BlockBorders {
  */
 export class AdamW8bit extends Optimizer<AdamWSettings> {
   /**
-   * Takes what PyTorch's AdamW takes for what is left open.
+   * Omitted options have the defaults of PyTorch's AdamW.
    *
    * @throws {ArgumentError} if a setting is out of range
    */

@@ -16,7 +16,7 @@ import { isWithin } from "../held.ts";
 import { valueText } from "../words.ts";
 import type { OptimizerSettings } from "./groups.ts";
 import type { StateSpec } from "./rule.ts";
-import type { ParameterBlock } from "./states.ts";
+import type { StateBucket } from "./states.ts";
 
 /** Settings of an average. */
 export type AverageSettings = Pick<OptimizerSettings, "emaDecay" | "emaStart">;
@@ -45,56 +45,58 @@ export function requireAverage({ emaDecay, emaStart }: AverageSettings): void {
   }
 }
 
-/** The weight that a step has in averages of some settings. */
-interface StepShare {
+/** The EMA factor of a step, for averages of some settings: 1 - decay. */
+interface EmaFactor {
   readonly decay: number;
   /** Steps before the average begins. */
   readonly start: number;
-  readonly share: DeviceScalar;
+  readonly factor: DeviceScalar;
 }
 
-/** Updates of averages: the weight that each step has in them lies on the device, so that a captured step reads it anew. */
+/** Updates of averages. The EMA factor of each step lies on the device, so that a captured step reads it anew. */
 export class AverageUpdates {
-  /** The weight of a step by device, and by the settings of groups. */
-  readonly #shares = new Map<Device, Map<string, StepShare>>();
+  /** EMA factors by device, and by the settings of groups. */
+  readonly #factors = new Map<Device, Map<string, EmaFactor>>();
 
   /** Makes numbers on the device for settings that there are none for. Not while work is captured. */
-  adopt<S extends OptimizerSettings>(blocks: readonly ParameterBlock<S>[]): void {
-    for (const { flatShard: { device }, states, members } of blocks) {
+  adopt<S extends OptimizerSettings>(buckets: readonly StateBucket<S>[]): void {
+    for (const { flatShard: { device }, states, members } of buckets) {
       if (!states.has(AVERAGE)) continue;
-      const shares = this.#shares.get(device) ?? new Map<string, StepShare>();
-      this.#shares.set(device, shares);
+      const factors = this.#factors.get(device) ?? new Map<string, EmaFactor>();
+      this.#factors.set(device, factors);
       for (const { group, group: { emaDecay: decay, emaStart: start = 0 } } of members) {
         const key = keyOf(group);
-        if (decay !== undefined && !shares.has(key)) shares.set(key, { decay, start, share: device.scalars.make(1) });
+        if (decay !== undefined && !factors.has(key)) {
+          factors.set(key, { decay, start, factor: device.scalars.make(1) });
+        }
       }
     }
   }
 
-  /** Sets the weights for the step that follows `stepsTaken`: all, until the average begins. */
+  /** Sets the EMA factors for the step that follows `stepsTaken`: 1, a copy, until the average begins. */
   begin(stepsTaken: number): void {
-    for (const shares of this.#shares.values()) {
-      for (const { decay, start, share } of shares.values()) share.value = stepsTaken <= start ? 1 : 1 - decay;
+    for (const factors of this.#factors.values()) {
+      for (const { decay, start, factor } of factors.values()) factor.value = stepsTaken <= start ? 1 : 1 - decay;
     }
   }
 
   /**
-   * Takes a step's weights into the averages of a block's parameters, those without a gradient among them.
+   * Takes a step's weights into the averages of a bucket's parameters, those without a gradient among them.
    *
    * @param averages address of the state of the first parameter
    * @param gate closed, it changes nothing
    */
   update<S extends OptimizerSettings>(
-    { flatShard: { device, param }, members, states }: ParameterBlock<S>,
+    { flatShard: { device, param }, members, states }: StateBucket<S>,
     averages: DevicePtr,
     gate: DevicePtr | undefined,
   ): void {
-    const shares = this.#shares.get(device);
+    const factors = this.#factors.get(device);
     const parts = states.get(AVERAGE)?.parts;
-    if (shares === undefined || parts === undefined) return;
+    if (factors === undefined || parts === undefined) return;
     for (const [index, { parameter, group }] of members.entries()) {
       const { offset, numel: n } = parameter.storage.shard;
-      const factor = shares.get(keyOf(group))?.share.ptr;
+      const factor = factors.get(keyOf(group))?.factor.ptr;
       if (n === 0 || factor === undefined) continue;
       const dst = devicePtr(averages + at(parts, index, "part of an average").begin * float32.byteLength);
       device.kernels.lerp({ n, weight: 1, dst, src: devicePtr(param + offset * float32.byteLength), factor, gate });
@@ -103,8 +105,8 @@ export class AverageUpdates {
 
   /** Frees the numbers. */
   free(): void {
-    for (const shares of this.#shares.values()) for (const { share } of shares.values()) share[Symbol.dispose]();
-    this.#shares.clear();
+    for (const factors of this.#factors.values()) for (const { factor } of factors.values()) factor[Symbol.dispose]();
+    this.#factors.clear();
   }
 }
 
@@ -120,8 +122,8 @@ const PIECE = 2 ** 18;
  *
  * @throws {OutOfMemoryError} if there is no room for a piece of at most 1 MiB: nothing is exchanged then
  */
-export function exchangeAverages<S extends OptimizerSettings>(blocks: readonly ParameterBlock<S>[]): void {
-  const averaged = blocks.filter(({ states }) => states.has(AVERAGE));
+export function exchangeAverages<S extends OptimizerSettings>(buckets: readonly StateBucket<S>[]): void {
+  const averaged = buckets.filter(({ states }) => states.has(AVERAGE));
   using opened = new DisposableStack();
   const rooms = new Map<Device, Buffer>();
   const longest = Math.max(
@@ -138,20 +140,20 @@ export function exchangeAverages<S extends OptimizerSettings>(blocks: readonly P
     );
     rooms.set(device, opened.adopt(room, (buffer) => buffer.release()));
   }
-  for (const block of averaged) {
-    const { flatShard } = block;
+  for (const bucket of averaged) {
+    const { flatShard } = bucket;
     const room = rooms.get(flatShard.device);
     flatShard.beginWrite();
     try {
-      if (room !== undefined) exchangeBlock(block, room);
+      if (room !== undefined) exchangeBucket(bucket, room);
     } finally {
       flatShard.endWrite();
     }
   }
 }
 
-function exchangeBlock<S extends OptimizerSettings>(
-  { flatShard: { device, param }, members, states }: ParameterBlock<S>,
+function exchangeBucket<S extends OptimizerSettings>(
+  { flatShard: { device, param }, members, states }: StateBucket<S>,
   { ptr }: Buffer,
 ): void {
   const state = states.get(AVERAGE);

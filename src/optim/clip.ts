@@ -2,8 +2,8 @@
  * Gradient norms and clipping, all on the device. The host waits for the device in two cases only: it reads the norm, or it takes the
  * norm of other gradients before the next backward, because a device has one gate.
  *
- * Note [Gate]: the gate is an int32 in device memory, as `found_inf` is for PyTorch's fused optimizers. The gate is closed if it is not
- * 0: then the kernel of an update changes nothing. So a step can be skipped without the host waiting for the device:
+ * Note [Gate]: the gate is a skip flag: an int32 in device memory (PyTorch's `found_inf`). Non-zero, which is closed: update kernels write
+ * nothing. So a step can be skipped without the host waiting for the device:
  * 1. Taking a norm writes the gate. The gate closes if a kernel met a fault, such as an id out of range. It also closes if the norm is
  *    not finite and `errorIfNonfinite` or a scaler asks for a skipped step.
  * 2. The norm's all-reduce also sums the faults of its ranks. So all ranks that share shards update, or none of them. Replicas (DDP,
@@ -121,7 +121,7 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
   requireNormType(normType);
   if (scaler !== undefined && errorIfNonfinite) {
     throw new ArgumentError(
-      "Cannot make an overflow an error where a scaler skips the step: give one of scaler and errorIfNonfinite",
+      "Cannot clip gradients: scaler and errorIfNonfinite exclude each other, as a scaler skips a step with non-finite gradients. Give one",
     );
   }
   const list = [...parameters];

@@ -44,7 +44,11 @@ export interface GradScalerState extends GradScalerSettings {
 }
 
 /** Byte offsets of the scaler's values in device memory; a copy of all follows, for {@link GradScaler.rewind}. */
-const PLACES = { scale: 0, progress: float32.byteLength, overflow: float32.byteLength + int32.byteLength } as const;
+const PLACES = {
+  scale: 0,
+  growthTracker: float32.byteLength,
+  overflow: float32.byteLength + int32.byteLength,
+} as const;
 const BYTES = PLACES.overflow + int32.byteLength;
 
 /**
@@ -150,7 +154,7 @@ export class GradScaler implements Disposable {
     this.#unscaled.clear();
     this.#stepped.clear();
     const { growthFactor: growth, backoffFactor: backoff, growthInterval: interval } = this.#settings;
-    const [scale, progress, overflow] = [this.#at("scale"), this.#at("progress"), this.#at("overflow")];
+    const [scale, progress, overflow] = [this.#at("scale"), this.#at("growthTracker"), this.#at("overflow")];
     this.#device.kernels.updateScale({ growth, backoff, interval, scale, progress, overflow });
     this.#memory.version++; // a backward of a graph that was recorded with the old scale is refused
   }
@@ -166,7 +170,7 @@ export class GradScaler implements Disposable {
     this.#device.synchronize();
     this.#device.copyOut(bytes, this.#memory.ptr);
     const view = new DataView(bytes.buffer);
-    const [scale, growthTracker] = [view.getFloat32(PLACES.scale, true), view.getInt32(PLACES.progress, true)];
+    const [scale, growthTracker] = [view.getFloat32(PLACES.scale, true), view.getInt32(PLACES.growthTracker, true)];
     return { ...this.#settings, scale, growthTracker };
   }
 
@@ -234,10 +238,10 @@ export class GradScaler implements Disposable {
     return devicePtr(this.#memory.ptr + PLACES[place]);
   }
 
-  #write(scale: number, progress: number): void {
+  #write(scale: number, growthTracker: number): void {
     const view = new DataView(new ArrayBuffer(BYTES));
     view.setFloat32(PLACES.scale, scale, true);
-    view.setInt32(PLACES.progress, progress, true);
+    view.setInt32(PLACES.growthTracker, growthTracker, true);
     this.#device.copyIn(this.#memory.ptr, new Uint8Array(view.buffer));
     this.#memory.version++;
   }

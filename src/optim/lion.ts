@@ -11,11 +11,11 @@ import type { UpdateRule } from "./rule.ts";
 
 /** Settings of Lion. Defaults as in the paper. */
 export interface LionSettings extends OptimizerSettings {
-  /** 1e-4 */
+  /** Step size. @default 1e-4 */
   learningRate: number;
-  /** Decoupled weight decay: 0 */
+  /** Decoupled weight decay. @default 0 */
   weightDecay: number;
-  /** The share of the momentum in the direction of a step, and its decay: [0.9, 0.99] */
+  /** The share of the momentum in the direction of a step, and its decay. @default [0.9, 0.99] */
   readonly betas: readonly [number, number];
 }
 
@@ -25,7 +25,7 @@ export type LionOptions = Partial<LionSettings>;
 const RULE: UpdateRule<LionSettings> = {
   states: [{ name: "exp_avg" }],
   record: ({ weightDecay, betas: [beta1, beta2] }, learningRate) => [learningRate, weightDecay, beta1, beta2, 0],
-  update: ({ device: { kernels }, args, state }) => kernels.lion({ ...args, expAvg: state("exp_avg") }),
+  prepare: ({ device: { kernels }, args, state }) => () => kernels.lion({ ...args, expAvg: state("exp_avg") }),
 };
 
 /**
@@ -42,7 +42,7 @@ const RULE: UpdateRule<LionSettings> = {
  */
 export class Lion extends Optimizer<LionSettings> {
   /**
-   * Takes the defaults for what is left open.
+   * Omitted options have the paper's defaults.
    *
    * @throws {ArgumentError} if a setting is out of range
    */

@@ -7,7 +7,6 @@
  * @module
  */
 import { at } from "../at.ts";
-import { Buffer } from "../device/buffer.ts";
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import type { DType } from "../dtype.ts";
@@ -16,6 +15,7 @@ import { numelOf } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { ShardMessage, Sharers } from "../tensor/parameter_storage.ts";
 import { elementSlices, fullLayout, type ShardLayout } from "../tensor/shard_layout.ts";
+import type { WorkBuffer, WorkMemory } from "./work_memory.ts";
 
 /** Owners by the list of parameters that they were chosen for. */
 const OWNERS: WeakMap<readonly Parameter[], ReadonlyMap<Parameter, number>> = new WeakMap();
@@ -86,43 +86,40 @@ function partOf({ layoutOf }: Sharers, rank: number): PartPlace {
   return slice === undefined ? { first: 0, numel: 0 } : { first: slice.offset, numel: slice.length };
 }
 
-/** Unsharded values of one kind of some parameters of a block: gradients, then updates. */
-export class OwnedMatrices implements Disposable {
+/** Unsharded values of one kind of some parameters of a bucket: gradients, then updates. */
+export class OwnedMatrices {
   readonly #parameters: readonly Parameter[];
-  readonly #block: readonly Parameter[];
+  readonly #bucket: readonly Parameter[];
   readonly #dtype: DType;
   readonly #unit: string;
   /** This rank's part of each parameter, on the device that computes with it. */
-  readonly #parts = new Map<Parameter, Buffer>();
+  readonly #parts = new Map<Parameter, WorkBuffer>();
   /** The unsharded values of the parameters that this rank owns; the part itself where it has all elements. */
-  readonly #wholes = new Map<Parameter, Buffer>();
+  readonly #wholes = new Map<Parameter, WorkBuffer>();
 
   /**
-   * Allocates memory for parts and for the matrices that this rank owns.
+   * Plans memory for parts and for the matrices that this rank owns.
    *
-   * @param parameters some of `block`, in its order, the same on all ranks
-   * @param block all parameters of the block, which decide who owns what
-   * @throws {OutOfMemoryError} if there is no room
+   * @param parameters some of `bucket`, in its order, the same on all ranks
+   * @param bucket all parameters of the bucket, which decide who owns what
    */
-  constructor(parameters: readonly Parameter[], block: readonly Parameter[], dtype: DType, unit: string) {
+  constructor(
+    parameters: readonly Parameter[],
+    bucket: readonly Parameter[],
+    dtype: DType,
+    unit: string,
+    work: WorkMemory,
+  ) {
     this.#parameters = parameters;
-    this.#block = block;
+    this.#bucket = bucket;
     this.#dtype = dtype;
     this.#unit = unit;
-    try {
-      for (const parameter of parameters) {
-        const { device, storage: { sharers, shard } } = parameter;
-        const bytes = (numel: number): number => numel * dtype.byteLength;
-        const part = Buffer.allocate(device, bytes(shard.numel), unit, "optimizer");
-        this.#parts.set(parameter, part);
-        if (!isOwner(parameter, block)) continue;
-        const isPart = sharers === undefined;
-        if (isPart) part.retain();
-        this.#wholes.set(parameter, isPart ? part : Buffer.allocate(device, bytes(parameter.numel), unit, "optimizer"));
-      }
-    } catch (error) {
-      this[Symbol.dispose]();
-      throw error;
+    for (const parameter of parameters) {
+      const { device, storage: { sharers, shard } } = parameter;
+      const part = work.plan(device, shard.numel * dtype.byteLength);
+      this.#parts.set(parameter, part);
+      if (!isOwner(parameter, bucket)) continue;
+      this.#wholes.set(parameter, sharers === undefined ? part : work.plan(device, parameter.numel * dtype.byteLength));
     }
   }
 
@@ -133,9 +130,9 @@ export class OwnedMatrices implements Disposable {
     return part.ptr;
   }
 
-  /** The parameters that this rank owns, with the address of their unsharded values. */
-  *owned(): Generator<readonly [parameter: Parameter, ptr: DevicePtr]> {
-    for (const [parameter, { ptr }] of this.#wholes) yield [parameter, ptr];
+  /** The parameters that this rank owns, with their unsharded values. */
+  get owned(): ReadonlyMap<Parameter, WorkBuffer> {
+    return this.#wholes;
   }
 
   /** Writes this rank's part of a parameter from memory that may lie on another device. */
@@ -144,27 +141,20 @@ export class OwnedMatrices implements Disposable {
     if (numel > 0) copyAcross({ device, ptr: this.part(parameter) }, from, numel * this.#dtype.byteLength);
   }
 
-  /** Gives the owners all parts. Every rank that shares the parameters calls it. */
-  gather(): void {
+  /** Sends all parts to the owners. Every rank that shares the parameters calls it. */
+  sendToOwners(): void {
     this.#move("send");
   }
 
-  /** Gives every rank its part of what the owners have. Every rank that shares the parameters calls it. */
-  scatter(): void {
+  /** Sends every rank its part of what the owners have. Every rank that shares the parameters calls it. */
+  returnToRanks(): void {
     this.#move("receive");
-  }
-
-  /** Frees the memory. */
-  [Symbol.dispose](): void {
-    for (const buffer of [...this.#wholes.values(), ...this.#parts.values()]) buffer.release();
-    this.#wholes.clear();
-    this.#parts.clear();
   }
 
   /** @param kind direction of the messages of a rank that does not own the matrix */
   #move(kind: ShardMessage["kind"]): void {
     const messages = new Map<Sharers["ranks"], ShardMessage[]>();
-    const owners = ownersOf(this.#block);
+    const owners = ownersOf(this.#bucket);
     const width = this.#dtype.byteLength;
     for (const parameter of this.#parameters) {
       const { device, storage: { sharers } } = parameter;

@@ -4,21 +4,21 @@
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
 import { bfloat16, float32 } from "../dtype.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import { isWithin } from "../held.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { valueText } from "../words.ts";
 import { adamwRule, requireAdamW } from "./adamw.ts";
 import type { OptimizerSettings, ParamGroup, ParamGroupOptions } from "./groups.ts";
 import { matrixSizes, OwnedMatrices } from "./matrix_owners.ts";
-import { type Coefficients, orthogonalize } from "./newton_schulz.ts";
+import { type Coefficients, prepareOrthogonalization } from "./newton_schulz.ts";
 import { Optimizer } from "./optimizer.ts";
 import { isActive } from "./records.ts";
 import type { UpdateCall, UpdateRule } from "./rule.ts";
+import type { WorkMemory } from "./work_memory.ts";
 
 /** Names of the functions that fit the learning rate to a matrix of r rows and c columns; the values are PyTorch's names. */
 export const ADJUST_LR: readonly ["original", "match_rms_adamw", "spectral_unclamped"] = [
@@ -31,27 +31,27 @@ export type AdjustLr = typeof ADJUST_LR[number];
 
 /** Settings of Muon; the defaults are PyTorch's. */
 export interface MuonSettings extends OptimizerSettings {
-  /** 1e-3 */
+  /** Step size. @default 1e-3 */
   learningRate: number;
-  /** Decoupled weight decay: 0.1 */
+  /** Decoupled weight decay. @default 0.1 */
   weightDecay: number;
-  /** Decay of the momentum: 0.95 */
+  /** Decay of the momentum. @default 0.95 */
   readonly momentum: number;
-  /** Nesterov's momentum: true */
+  /** Nesterov's momentum. @default true */
   readonly nesterov: boolean;
-  /** Coefficients of a Newton–Schulz step: [3.4445, -4.775, 2.0315] */
+  /** Coefficients of a Newton–Schulz step. @default [3.4445, -4.775, 2.0315] */
   readonly nsCoefficients: Coefficients;
-  /** Newton–Schulz steps: 5 */
+  /** Newton–Schulz steps. @default 5 */
   readonly nsSteps: number;
-  /** Least norm that a matrix is divided by: 1e-7 */
+  /** Least norm that a matrix is divided by. @default 1e-7 */
   readonly nsEps: number;
-  /** Factor on the learning rate of a matrix: `original` */
+  /** Factor on the learning rate of a matrix. @default `original` */
   readonly adjustLr: AdjustLr;
-  /** False for a group that AdamW updates, as embeddings, heads, norms and biases: true */
+  /** False for a group that AdamW updates, as embeddings, heads, norms and biases. @default true */
   readonly useMuon: boolean;
-  /** AdamW's decay of the moments, for groups that it updates: [0.9, 0.999] */
+  /** AdamW's decay of the moments, for groups that it updates. @default [0.9, 0.999] */
   readonly betas: readonly [number, number];
-  /** AdamW's eps, for groups that it updates: 1e-8 */
+  /** AdamW's eps, for groups that it updates. @default 1e-8 */
   readonly eps: number;
 }
 
@@ -76,34 +76,38 @@ const MUON: UpdateRule<MuonSettings> = {
     const factor = rateFactor(adjustLr, rows, cols);
     return [learningRate * factor, weightDecay / factor, 0, 0, 0];
   },
-  update: updateMatrices,
+  prepare: prepareMatrices,
 };
 
-/** Gathers the momentum of each matrix on its owner, which orthogonalizes it, and updates with what the owner sends back. */
-function updateMatrices({ device, block, args, state }: UpdateCall<MuonSettings>): void {
-  const active = block.members.filter(isActive);
-  const { flatShard, members } = block;
+/** Sends the momentum of each matrix to its owner, which orthogonalizes it, and updates with what the owner sends back. */
+function prepareMatrices({ device, bucket, args, state }: UpdateCall<MuonSettings>, work: WorkMemory): () => void {
+  const { flatShard, members } = bucket;
+  const active = members.filter(isActive);
   const groups = new Map(active.map(({ parameter, group }) => [parameter, group]));
-  using matrices = new OwnedMatrices(
+  const matrices = new OwnedMatrices(
     active.map(({ parameter }) => parameter),
     members.map(({ parameter }) => parameter),
     bfloat16,
     "Muon's matrices",
+    work,
   );
   const longest = Math.max(...active.map(({ parameter: { storage } }) => storage.shard.numel));
-  using opened = new DisposableStack();
-  const allocate = (byteLength: number): Buffer =>
-    opened.adopt(Buffer.allocate(device, byteLength, "Muon's update", "optimizer"), (buffer) => buffer.release());
-  const [updates, direction] = [
-    allocate(flatShard.length * float32.byteLength),
-    allocate(longest * float32.byteLength),
-  ];
+  const updates = work.plan(device, flatShard.length * float32.byteLength);
+  const direction = work.plan(device, longest * float32.byteLength);
   const narrow = active.some(({ parameter }) => parameter.device !== device)
-    ? allocate(longest * bfloat16.byteLength)
+    ? work.plan(device, longest * bfloat16.byteLength)
     : undefined;
-  for (const { parameter, group: { momentum, nesterov }, offset: first } of active) {
+  const orthogonalizations = work.inTurn([...matrices.owned].map(([parameter, matrix]) => (): () => void => {
+    const { rows, cols } = matrixSizes(parameter);
+    const group = groups.get(parameter);
+    if (group === undefined) throw new InternalError(`'${parameter.fqn}' is owned and not updated`);
+    const { nsCoefficients: coefficients, nsSteps: steps, nsEps: eps } = group;
+    const orthogonalize = prepareOrthogonalization(work, parameter.device, rows, cols, { coefficients, steps, eps });
+    return () => orthogonalize(matrix.ptr);
+  }));
+  const writeMomentum = ({ parameter, group: { momentum, nesterov }, offset: first }: typeof active[number]): void => {
     const { offset, numel: n } = parameter.storage.shard;
-    if (n === 0) continue;
+    if (n === 0) return;
     const src = devicePtr(flatShard.grad + offset * float32.byteLength);
     const buffer = devicePtr(state(MOMENTUM) + first * float32.byteLength);
     device.kernels.lerp({ n, weight: 1 - momentum, dst: buffer, src, gate: args.gate });
@@ -115,19 +119,10 @@ function updateMatrices({ device, block, args, state }: UpdateCall<MuonSettings>
     const dst = narrow === undefined ? matrices.part(parameter) : narrow.ptr;
     device.kernels.cast({ dstDtype: bfloat16, srcDtype: float32, n, dst, src: from });
     if (narrow !== undefined) matrices.write(parameter, { device, ptr: narrow.ptr });
-  }
-  matrices.gather();
-  for (const [parameter, ptr] of matrices.owned()) {
-    const { rows, cols } = matrixSizes(parameter);
-    const group = groups.get(parameter);
-    if (group === undefined) continue;
-    const { nsCoefficients: coefficients, nsSteps: steps, nsEps: eps } = group;
-    orthogonalize(parameter.device, ptr, rows, cols, { coefficients, steps, eps });
-  }
-  matrices.scatter();
-  for (const { parameter } of active) {
+  };
+  const readUpdate = ({ parameter }: typeof active[number]): void => {
     const { offset, numel: n } = parameter.storage.shard;
-    if (n === 0) continue;
+    if (n === 0) return;
     let src: DevicePtr = matrices.part(parameter);
     if (narrow !== undefined) {
       copyAcross({ device, ptr: narrow.ptr }, { device: parameter.device, ptr: src }, n * bfloat16.byteLength);
@@ -135,8 +130,15 @@ function updateMatrices({ device, block, args, state }: UpdateCall<MuonSettings>
     }
     const dst = devicePtr(updates.ptr + offset * float32.byteLength);
     device.kernels.cast({ dstDtype: float32, srcDtype: bfloat16, n, dst, src });
-  }
-  device.kernels.sgd({ ...args, grad: updates.ptr });
+  };
+  return () => {
+    for (const member of active) writeMomentum(member);
+    matrices.sendToOwners();
+    for (const orthogonalize of orthogonalizations) orthogonalize();
+    matrices.returnToRanks();
+    for (const member of active) readUpdate(member);
+    device.kernels.sgd({ ...args, grad: updates.ptr });
+  };
 }
 
 /**
@@ -156,7 +158,7 @@ function updateMatrices({ device, block, args, state }: UpdateCall<MuonSettings>
  */
 export class Muon extends Optimizer<MuonSettings> {
   /**
-   * Takes what PyTorch's Muon, and its AdamW for groups with `useMuon: false`, take for what is left open.
+   * Omitted options have the defaults of PyTorch's Muon, and of its AdamW for groups with `useMuon: false`.
    *
    * @throws {ArgumentError} if a setting is out of range, or a parameter that Muon is to update is no matrix
    */

@@ -14,12 +14,13 @@ import { unwind } from "../unwind.ts";
 import { AVERAGE, averageStates, AverageUpdates, exchangeAverages, requireAverage } from "./averages.ts";
 import { gateOf } from "./clip.ts";
 import { groupsOf, type OptimizerSettings, type ParamGroup, type ParamGroupOptions } from "./groups.ts";
-import { type RecordTable, UpdateRecords } from "./records.ts";
+import { type RecordTable, type UpdatedBucket, UpdateRecords } from "./records.ts";
 import type { UpdateRule } from "./rule.ts";
 import { requireReduced } from "./reduced.ts";
 import { scheduleFactor } from "./schedule.ts";
 import { UpdateRoom } from "./state_memory.ts";
 import { OptimizerStates, type OptimizerStateView } from "./states.ts";
+import { WorkMemory } from "./work_memory.ts";
 
 /** The steps of the optimizer that stepped last, by device. */
 const latestSteps = new WeakMap<Device, number>();
@@ -40,10 +41,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #states: OptimizerStates<S>;
   readonly #records: UpdateRecords<S>;
   readonly #averages: AverageUpdates = new AverageUpdates();
-  /** True if a step has updated some flat shards and then failed. */
-  #isPartial = false;
-  /** True while the averages stand where the weights were, and these where the averages were. */
-  #isExchanged = false;
+  /** True if a step has failed after its first write: some parameters are updated, others are not. */
+  #failedMidStep = false;
+  /** True while weights and averages are swapped. */
+  #emaSwapped = false;
 
   /**
    * Allocates no states; the first step does.
@@ -84,8 +85,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * device captures the update, records are written and the step is counted before each launch instead, see {@link HostWork.perLaunch}.
    *
    * @throws {ArgumentError} if nothing reduces some parameters while others are sharded, or an earlier step failed half-way
-   * @throws {OutOfMemoryError} {@link FileError} if there is no room for states: before anything is updated, so that the call can be
-   * made again
+   * @throws {OutOfMemoryError} {@link FileError} if there is no room for states, or none for the work memory of an update: before
+   * anything is updated, so that the call can be made again
    * @throws {FileError} if states in a file cannot be read or written: the optimizer takes no further step then
    */
   step(): void {
@@ -94,16 +95,21 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     requireReduced(this.#parameters, "take an optimizer step");
     this.#states.adopt();
     if (this.hasAverages) {
-      this.#averages.adopt(this.#states.blocks);
+      this.#averages.adopt(this.#states.buckets);
       this.#device.traits.hostWork.perLaunch(() => this.#averages.begin(this.stepsTaken));
     }
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
       // All memory is allocated before the first update, so that a step that runs out of memory changes nothing.
-      const tables = this.#records.write(this.#states.blocks, gate, this);
+      const tables = this.#records.write(this.#states.buckets, gate, this);
       using room = new UpdateRoom(tables);
-      for (const table of tables) this.#update(table, room);
-      this.#isPartial = false;
+      using work = new WorkMemory();
+      const updates = work.inTurn(
+        tables.flatMap((table) => table.buckets.map((updated) => () => this.#prepare(table, updated, room, work))),
+      );
+      work.allocate();
+      for (const update of updates) update();
+      this.#failedMidStep = false;
     }
     this.#device.traits.hostWork.perLaunch(() => this.#count());
   }
@@ -113,38 +119,45 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     latestSteps.set(this.#device, this.stepsTaken);
   }
 
-  /** Updates the flat shards on one device. */
-  #update({ device, blocks, gate }: RecordTable<S>, room: UpdateRoom): void {
-    for (const { block, records } of blocks) {
-      const { flatShard, rule, members, length: numStates, states, steps } = block;
+  /** Prepares the update of one bucket: plans the memory that it needs. The result updates. */
+  #prepare(
+    { device, gate }: RecordTable<S>,
+    { bucket, records }: UpdatedBucket<S>,
+    room: UpdateRoom,
+    work: WorkMemory,
+  ): () => void {
+    const { flatShard, rule, members, length: numStates, states, steps } = bucket;
+    const state = (name: string): DevicePtr => room.ptrOf(device, states, name);
+    const prepare = (records: DevicePtr): () => void => {
+      const { length: n, param, grad } = flatShard;
+      const args = { n, numStates, numRecords: members.length, param, grad, records, steps: steps.ptr, gate };
+      return rule.prepare({ device, bucket, args, state, learningRateOf: (group) => this.learningRateOf(group) }, work);
+    };
+    const update = records === undefined ? undefined : prepare(records);
+    return () => {
       flatShard.beginWrite();
       try {
         room.begin(device, states);
-        this.#isPartial = true;
-        const { length: n, param, grad } = flatShard;
-        const state = (name: string): DevicePtr => room.ptrOf(device, states, name);
-        if (records !== undefined) {
-          const args = { n, numStates, numRecords: members.length, param, grad, records, steps: steps.ptr, gate };
-          rule.update({ device, block, args, state, learningRateOf: (group) => this.learningRateOf(group) });
-          block.isFresh = false;
-        }
-        if (states.has(AVERAGE)) this.#averages.update(block, state(AVERAGE), gate);
+        this.#failedMidStep = true;
+        update?.();
+        if (update !== undefined) bucket.isFresh = false;
+        if (states.has(AVERAGE)) this.#averages.update(bucket, state(AVERAGE), gate);
         room.end(device, states);
       } finally {
         flatShard.endWrite();
       }
-    }
+    };
   }
 
   /** Refuses an action while averages stand in place of the weights. */
   #requireWeights(action: string): void {
-    if (!this.#isExchanged) return;
+    if (!this.#emaSwapped) return;
     throw new ArgumentError(`Cannot ${action} inside of withAverages: averages stand where the weights were`);
   }
 
   /** Refuses an action if a failed step has updated only a part of the states. */
   #requireComplete(action: string): void {
-    if (!this.#isPartial) return;
+    if (!this.#failedMidStep) return;
     throw new ArgumentError(
       `Cannot ${action}: the step before failed when some parameters were updated and others were not; build model and ` +
         "optimizer anew, and load the last checkpoint",
@@ -190,18 +203,18 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.#requireComplete("use averages of weights");
     this.#requireWeights("use averages of weights");
     this.#states.adopt();
-    const exchange = (): void => exchangeAverages(this.#states.blocks);
+    const exchange = (): void => exchangeAverages(this.#states.buckets);
     exchange();
-    this.#isExchanged = true;
+    this.#emaSwapped = true;
     let result: T;
     try {
       result = await body();
     } catch (error) {
-      this.#isExchanged = false;
+      this.#emaSwapped = false;
       unwind([exchange]); // the first error counts
       throw error;
     }
-    this.#isExchanged = false;
+    this.#emaSwapped = false;
     exchange();
     return result;
   }

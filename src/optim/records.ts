@@ -1,6 +1,6 @@
 /**
  * Records, which the kernels of an update read: a record for each parameter, with its place in the flat shard and the settings of this
- * step, laid out as `wasm/src/optimizer.rs` says. The records of all blocks on a device are copied to it at once.
+ * step, laid out as `wasm/src/optimizer.rs` says. The records of all buckets on a device are copied to it at once.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 import { AVERAGE } from "./averages.ts";
 import type { OptimizerSettings, ParamGroup } from "./groups.ts";
 import type { RecordSettings } from "./rule.ts";
-import type { ParameterBlock } from "./states.ts";
+import type { StateBucket } from "./states.ts";
 
 const { RECORD_BYTES } = CONSTANTS;
 
@@ -31,18 +31,18 @@ interface UpdateRecord {
   readonly settings: RecordSettings;
 }
 
-/** A block in a step. */
-export interface UpdatedBlock<S extends OptimizerSettings> {
-  readonly block: ParameterBlock<S>;
+/** A bucket in a step. */
+export interface UpdatedBucket<S extends OptimizerSettings> {
+  readonly bucket: StateBucket<S>;
   /** Address of its first record; undefined if none of its parameters is updated, and only their averages are. */
   readonly records: DevicePtr | undefined;
 }
 
-/** The records of a device's blocks, in its memory. */
+/** The records of a device's buckets, in its memory. */
 export interface RecordTable<S extends OptimizerSettings> {
   readonly device: Device;
-  /** The blocks with a parameter to update, and those with averages. */
-  readonly blocks: readonly UpdatedBlock<S>[];
+  /** The buckets with a parameter to update, and those with averages. */
+  readonly buckets: readonly UpdatedBucket<S>[];
   /** Address of the gate on this device; undefined where there is none. See Note [Gate]. */
   readonly gate: DevicePtr | undefined;
 }
@@ -56,7 +56,7 @@ export interface PresentRates<S extends OptimizerSettings> {
 /** The memory of an optimizer's records, by device. */
 export class UpdateRecords<S extends OptimizerSettings> {
   readonly #gateDevice: Device;
-  /** Memory for the records of the blocks on a device, and for a copy of the gate where that lies on another device. */
+  /** Memory for the records of the buckets on a device, and for a copy of the gate where that lies on another device. */
   readonly #buffers = new Map<Device, Buffer>();
   /** Disposed when the records are freed that captured updates read. */
   readonly #captured = new Map<Device, Disposable>();
@@ -71,17 +71,17 @@ export class UpdateRecords<S extends OptimizerSettings> {
   }
 
   /**
-   * Writes the records of blocks, and copies the gate to devices that it does not lie on. The memory for all devices is allocated
+   * Writes the records of buckets, and copies the gate to devices that it does not lie on. The memory for all devices is allocated
    * here, before the first update, so that a step that runs out of memory changes nothing. While the update is captured, the
    * settings are written before each launch, for the parameters that have a gradient now.
    */
   write(
-    blocks: readonly ParameterBlock<S>[],
+    buckets: readonly StateBucket<S>[],
     gate: DevicePtr | undefined,
     rates: PresentRates<S>,
   ): readonly RecordTable<S>[] {
     return Array.from(
-      Map.groupBy(blocks, ({ flatShard }) => flatShard.device),
+      Map.groupBy(buckets, ({ flatShard }) => flatShard.device),
       ([device, own]) => this.#writeTable(device, own, gate, rates),
     );
   }
@@ -96,31 +96,31 @@ export class UpdateRecords<S extends OptimizerSettings> {
 
   #writeTable(
     device: Device,
-    blocks: readonly ParameterBlock<S>[],
+    buckets: readonly StateBucket<S>[],
     gate: DevicePtr | undefined,
     rates: PresentRates<S>,
   ): RecordTable<S> {
-    const active = blocks.flatMap(({ members }) => members.map(isActive));
+    const active = buckets.flatMap(({ members }) => members.map(isActive));
     const end = active.length * RECORD_BYTES;
     const behind = device === this.#gateDevice ? 0 : int32.byteLength;
     const { ptr } = this.#roomFor(end + behind, device);
-    const write = (): void => device.copyIn(ptr, bytesOf(blocks, active, rates, end + behind));
+    const write = (): void => device.copyIn(ptr, bytesOf(buckets, active, rates, end + behind));
     const captured = device.traits.hostWork.perLaunch(write);
     if (captured !== undefined) this.#captured.set(device, captured);
     let next = 0;
-    const placed: UpdatedBlock<S>[] = [];
-    for (const block of blocks) {
+    const placed: UpdatedBucket<S>[] = [];
+    for (const bucket of buckets) {
       const first = next;
-      next += block.members.length;
-      const at = active.indexOf(true, first);
-      const isUpdated = at >= 0 && at < next;
-      if (!isUpdated && !block.states.has(AVERAGE)) continue;
-      placed.push({ block, records: isUpdated ? devicePtr(ptr + first * RECORD_BYTES) : undefined });
+      next += bucket.members.length;
+      const firstActive = active.indexOf(true, first);
+      const isUpdated = firstActive >= 0 && firstActive < next;
+      if (!isUpdated && !bucket.states.has(AVERAGE)) continue;
+      placed.push({ bucket, records: isUpdated ? devicePtr(ptr + first * RECORD_BYTES) : undefined });
     }
-    if (gate === undefined || device === this.#gateDevice) return { device, blocks: placed, gate };
+    if (gate === undefined || device === this.#gateDevice) return { device, buckets: placed, gate };
     const copy = devicePtr(ptr + end);
     copyAcross({ device, ptr: copy }, { device: this.#gateDevice, ptr: gate }, int32.byteLength);
-    return { device, blocks: placed, gate: copy };
+    return { device, buckets: placed, gate: copy };
   }
 
   #roomFor(byteLength: number, device: Device): Buffer {
@@ -135,21 +135,21 @@ export class UpdateRecords<S extends OptimizerSettings> {
   }
 }
 
-/** The records of the blocks' parameters, in `byteLength` bytes. */
+/** The records of the buckets' parameters, in `byteLength` bytes. */
 function bytesOf<S extends OptimizerSettings>(
-  blocks: readonly ParameterBlock<S>[],
+  buckets: readonly StateBucket<S>[],
   active: readonly boolean[],
   rates: PresentRates<S>,
   byteLength: number,
 ): Uint8Array<ArrayBuffer> {
   const table = new DataView(new ArrayBuffer(byteLength));
-  let [of, rate]: [ParamGroup<S> | undefined, number] = [undefined, NaN];
+  let [rateGroup, rate]: [ParamGroup<S> | undefined, number] = [undefined, NaN];
   let i = 0;
-  for (const { rule, members } of blocks) {
+  for (const { rule, members } of buckets) {
     for (const { parameter, group, offset: state } of members) {
       const { offset: begin, numel } = parameter.storage.shard;
       // Parameters of a group follow each other, and have the same rate.
-      if (group !== of) [of, rate] = [group, rates.learningRateOf(group)];
+      if (group !== rateGroup) [rateGroup, rate] = [group, rates.learningRateOf(group)];
       const settings = rule.record(group, rate, parameter);
       writeRecord(table, i, { begin, end: begin + numel, state, isActive: active[i] === true, settings });
       i++;
@@ -166,16 +166,16 @@ export function isActive({ parameter }: { readonly parameter: Parameter }): bool
 /** Writes the record of a table's parameter `index`. */
 function writeRecord(table: DataView, index: number, record: UpdateRecord): void {
   const { begin, end, state, isActive, settings } = record;
-  const at = index * RECORD_BYTES;
-  setUint64(table, at, begin);
-  setUint64(table, at + 8, end);
-  setUint64(table, at + 16, state);
-  table.setUint32(at + 24, Number(isActive), true);
-  settings.forEach((setting, i) => table.setFloat64(at + 32 + 8 * i, setting, true));
+  const byteOffset = index * RECORD_BYTES;
+  setUint64(table, byteOffset, begin);
+  setUint64(table, byteOffset + 8, end);
+  setUint64(table, byteOffset + 16, state);
+  table.setUint32(byteOffset + 24, Number(isActive), true);
+  settings.forEach((setting, i) => table.setFloat64(byteOffset + 32 + 8 * i, setting, true));
 }
 
 /** Writes an integer below 2^53 as 64 bits. `setUint32` keeps the low 32 bits of a larger number. */
-function setUint64(view: DataView, at: number, value: number): void {
-  view.setUint32(at, value, true);
-  view.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
+function setUint64(view: DataView, byteOffset: number, value: number): void {
+  view.setUint32(byteOffset, value, true);
+  view.setUint32(byteOffset + 4, Math.floor(value / 2 ** 32), true);
 }

@@ -40,7 +40,7 @@ export function requireReduced(parameters: readonly Parameter[], what: string): 
   const waiting = parameters.find(({ requiresGrad, storage }) => requiresGrad && storage.hasUnreduced());
   if (waiting === undefined) return;
   throw new ArgumentError(
-    `Cannot ${what}: the gradient of '${waiting.fqn}' is not reduced yet; let the last backward of a step reduce it ` +
-      "(setRequiresGradientSync(true), setIsLastBackward(true))",
+    `Cannot ${what}: the gradient of '${waiting.fqn}' is not fully reduced: before the step's last backward call ` +
+      "setRequiresGradientSync(true), with replicas setRequiresAllReduce(true), and setIsLastBackward(true)",
   );
 }

@@ -42,8 +42,8 @@ export interface NamedSettings {
 interface OptimizerEntry {
   /** Names of transformers' `optim` for it. */
   readonly aliases: readonly string[];
-  /** Factor on the usual learning rate, which is AdamW's. */
-  readonly usualRate: number;
+  /** Factor on the run's default learning rate, which suits AdamW. */
+  readonly lrMultiplier: number;
   /** Settings that it reads besides the first beta and the rate. */
   readonly reads: readonly ("beta2" | "momentum")[];
   make(groups: readonly NamedGroup[], settings: NamedSettings): Optimizer;
@@ -72,25 +72,25 @@ export type OptimizerName = typeof OPTIMIZER_NAMES[number];
 export const OPTIMIZERS: Readonly<Record<OptimizerName, OptimizerEntry>> = {
   adamw: {
     aliases: ["adamw_torch", "adamw_torch_fused"],
-    usualRate: 1,
+    lrMultiplier: 1,
     reads: ["beta2"],
     make: (groups, settings) => new AdamW(plain(groups), { ...sharedOf(settings), betas: betasOf(settings, 0.95) }),
   },
   adamw8bit: {
     aliases: ["adamw_8bit", "adamw_bnb_8bit"],
-    usualRate: 1,
+    lrMultiplier: 1,
     reads: ["beta2"],
     make: (groups, settings) => new AdamW8bit(plain(groups), { ...sharedOf(settings), betas: betasOf(settings, 0.95) }),
   },
   lion: {
     aliases: ["lion_32bit"],
-    usualRate: 0.1,
+    lrMultiplier: 0.1,
     reads: ["beta2"],
     make: (groups, settings) => new Lion(plain(groups), { ...sharedOf(settings), betas: betasOf(settings, 0.99) }),
   },
   muon: {
     aliases: [],
-    usualRate: 1,
+    lrMultiplier: 1,
     reads: ["beta2", "momentum"],
     make: (groups, { momentum = 0.95, ...settings }) =>
       new Muon(groups.map(({ isHidden: useMuon, ...group }) => ({ ...group, useMuon })), {
@@ -100,13 +100,13 @@ export const OPTIMIZERS: Readonly<Record<OptimizerName, OptimizerEntry>> = {
   },
   adafactor: {
     aliases: [],
-    usualRate: 5,
+    lrMultiplier: 5,
     reads: [],
     make: (groups, settings) => new Adafactor(plain(groups), sharedOf(settings)),
   },
   sgd: {
     aliases: [],
-    usualRate: 1,
+    lrMultiplier: 1,
     reads: ["momentum"],
     make: (groups, { momentum = 0.9, ...settings }) => new SGD(plain(groups), { ...sharedOf(settings), momentum }),
   },

@@ -10,7 +10,8 @@ import type { DType } from "../dtype.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { OptimizerSettings, ParamGroup } from "./groups.ts";
-import type { ParameterBlock } from "./states.ts";
+import type { StateBucket } from "./states.ts";
+import type { WorkMemory } from "./work_memory.ts";
 
 /** Arguments of a kernel that updates a flat shard by records, but for the states. */
 export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
@@ -19,33 +20,33 @@ export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
 export interface StateSpec {
   /** PyTorch's name, e.g. `exp_avg`. */
   readonly name: string;
-  /** dtype of its elements: float32, or uint8 for numbers of a map. @default float32 */
+  /** dtype of its elements: float32, or uint8 for the codes of 8-bit states. @default float32 */
   readonly dtype?: DType;
   /** The first values. @default zeros */
   readonly initial?: "parameter";
   /**
    * The elements that this rank keeps.
    *
-   * @param parameters all parameters of the block, `parameter` included
+   * @param parameters all parameters of the bucket, `parameter` included
    * @default an element for each element that the rank keeps of the parameter
    */
   readonly layout?: (parameter: Parameter, parameters: readonly Parameter[]) => ShardLayout;
-  /** Elements in memory before the layout's. @default 0 */
-  readonly before?: (parameter: Parameter) => number;
+  /** Elements in memory in front of the layout's. @default 0 */
+  readonly leadingPad?: (parameter: Parameter) => number;
 }
 
 /** The learning rate, the weight decay, and three numbers that depend on the kernel: see `wasm/src/optimizer.rs`. */
 export type RecordSettings = readonly [number, number, number, number, number];
 
-/** An update of one block. */
+/** An update of one bucket. */
 export interface UpdateCall<S extends OptimizerSettings> {
   /** The device of the flat shard. */
   readonly device: Device;
   /** The parameters that are updated, with their states. */
-  readonly block: ParameterBlock<S>;
+  readonly bucket: StateBucket<S>;
   /** Arguments of a kernel that updates the flat shard by the records, and counts the steps. */
   readonly args: UpdateArgs;
-  /** Address of a state of the block's first parameter, behind which the others lie. */
+  /** Address of a state of the bucket's first parameter, behind which the others lie, once the update runs. */
   readonly state: (name: string) => DevicePtr;
   /** The learning rate of a group in this step. */
   learningRateOf(group: ParamGroup<S>): number;
@@ -57,8 +58,12 @@ export interface UpdateRule<S extends OptimizerSettings> {
   readonly states: readonly StateSpec[];
   /** The numbers of a parameter's record in the next step. */
   record(group: ParamGroup<S>, learningRate: number, parameter: Parameter): RecordSettings;
-  /** Updates the parameters of a block that have a gradient. */
-  update(call: UpdateCall<S>): void;
+  /**
+   * Prepares the update of the parameters of a bucket that have a gradient: plans all memory that it needs, and enqueues nothing.
+   *
+   * @returns updates; {@link UpdateCall.state} and the planned memory have addresses by then
+   */
+  prepare(call: UpdateCall<S>, work: WorkMemory): () => void;
 }
 
 /** The choice of rules and states for parameters. */

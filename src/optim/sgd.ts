@@ -13,15 +13,15 @@ import type { UpdateRule } from "./rule.ts";
 
 /** Settings of SGD; the defaults are PyTorch's. */
 export interface SGDSettings extends OptimizerSettings {
-  /** 1e-3 */
+  /** Step size. @default 1e-3 */
   learningRate: number;
-  /** L2 penalty, added to the gradient: 0 */
+  /** L2 penalty, added to the gradient. @default 0 */
   weightDecay: number;
-  /** 0: no momentum, and no state */
+  /** Decay of the momentum; 0 is no momentum, and no state. @default 0 */
   readonly momentum: number;
-  /** 0 */
+  /** Share of the gradient that the momentum does not take. @default 0 */
   readonly dampening: number;
-  /** Uses Nesterov momentum: false */
+  /** Uses Nesterov momentum. @default false */
   readonly nesterov: boolean;
 }
 
@@ -37,9 +37,8 @@ function ruleWith(states: UpdateRule<SGDSettings>["states"]): UpdateRule<SGDSett
     record: ({ weightDecay, momentum, dampening, nesterov }, learningRate) => {
       return [learningRate, weightDecay, momentum, dampening, Number(nesterov)];
     },
-    update({ device: { kernels }, args, state }) {
-      kernels.sgd({ ...args, momentumBuffer: states.length > 0 ? state(MOMENTUM) : undefined });
-    },
+    prepare: ({ device: { kernels }, args, state }) => () =>
+      kernels.sgd({ ...args, momentumBuffer: states.length > 0 ? state(MOMENTUM) : undefined }),
   };
 }
 
@@ -48,7 +47,7 @@ const [PLAIN, WITH_MOMENTUM] = [ruleWith([]), ruleWith([{ name: MOMENTUM }])];
 /** SGD over float32 master weights. */
 export class SGD extends Optimizer<SGDSettings> {
   /**
-   * Settings that are left out have PyTorch's defaults.
+   * Omitted options have the defaults of PyTorch's SGD.
    *
    * @throws {ArgumentError} if a setting is out of range
    */

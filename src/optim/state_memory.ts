@@ -88,17 +88,17 @@ export class StateMemory {
   }
 }
 
-/** Blocks to be updated on a device. */
-interface DeviceBlocks {
+/** Buckets to be updated on a device. */
+interface DeviceBuckets {
   readonly device: Device;
-  readonly blocks: Iterable<
-    { readonly block: { readonly states: ReadonlyMap<string, { readonly memory: StateMemory }> } }
+  readonly buckets: Iterable<
+    { readonly bucket: { readonly states: ReadonlyMap<string, { readonly memory: StateMemory }> } }
   >;
 }
 
 /**
- * Device memory for states that lie in a pool between updates. The states of one block at a time are copied to the device, updated and
- * copied back. So for each name of a state, the memory is as large as the largest block's. It is allocated before the first update.
+ * Device memory for states that lie in a pool between updates. The states of one bucket at a time are copied to the device, updated and
+ * copied back. So for each name of a state, the memory is as large as the largest bucket's. It is allocated before the first update.
  */
 export class UpdateRoom implements Disposable {
   readonly #buffers = new Map<Device, Map<string, Buffer>>();
@@ -108,18 +108,18 @@ export class UpdateRoom implements Disposable {
    *
    * @throws {OutOfMemoryError} if a device has none left
    */
-  constructor(devices: readonly DeviceBlocks[]) {
+  constructor(devices: readonly DeviceBuckets[]) {
     try {
-      for (const { device, blocks } of devices) this.#allocate(device, blocks);
+      for (const { device, buckets } of devices) this.#allocate(device, buckets);
     } catch (error) {
       this[Symbol.dispose]();
       throw error;
     }
   }
 
-  #allocate(device: Device, blocks: DeviceBlocks["blocks"]): void {
+  #allocate(device: Device, buckets: DeviceBuckets["buckets"]): void {
     let needed: Map<string, number> | undefined;
-    for (const { block: { states } } of blocks) {
+    for (const { bucket: { states } } of buckets) {
       for (const [name, { memory: { isPooled, byteLength } }] of states) {
         if (!isPooled) continue;
         needed ??= new Map<string, number>();

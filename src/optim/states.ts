@@ -2,8 +2,8 @@
  * States of an optimizer, in flat arrays. Most have one float32 element for each element that this rank keeps of a parameter that
  * requires a gradient. The number of steps is kept for each parameter.
  *
- * A block is a set of parameters whose states lie side by side: they are in one flat shard, were first trained in the same step, and
- * are updated by the same rule.
+ * A {@link StateBucket} is a set of parameters whose states lie side by side: they are in one flat shard, were first trained in the same
+ * step, and are updated by the same rule.
  *
  * @module
  */
@@ -39,7 +39,7 @@ export interface OptimizerStateView {
 }
 
 /** A parameter with its group, and its first element in states that have an element for each of its elements. */
-export interface BlockMember<S extends OptimizerSettings> {
+export interface BucketMember<S extends OptimizerSettings> {
   /** The parameter. */
   readonly parameter: Parameter;
   /** Its group. */
@@ -48,8 +48,8 @@ export interface BlockMember<S extends OptimizerSettings> {
   readonly offset: number;
 }
 
-/** One state of all members of a block. */
-export interface BlockState {
+/** One state of all members of a bucket. */
+export interface BucketState {
   /** Its name and layout. */
   readonly spec: StateSpec;
   /** The elements of all members. */
@@ -59,17 +59,17 @@ export interface BlockState {
 }
 
 /** Parameters of one flat shard that were first trained together and that one rule updates. */
-export interface ParameterBlock<S extends OptimizerSettings> {
+export interface StateBucket<S extends OptimizerSettings> {
   /** The flat shard. */
   readonly flatShard: FlatShard;
   /** The rule. */
   readonly rule: UpdateRule<S>;
   /** The parameters. */
-  readonly members: readonly BlockMember<S>[];
+  readonly members: readonly BucketMember<S>[];
   /** Elements that this rank keeps of all members, in their order. */
   readonly length: number;
   /** The states of all members by name. */
-  readonly states: ReadonlyMap<string, BlockState>;
+  readonly states: ReadonlyMap<string, BucketState>;
   /** int32 steps taken, by member: a member without a gradient is not stepped. */
   readonly steps: Buffer;
   /** States may have been written from outside since the last update. */
@@ -77,19 +77,19 @@ export interface ParameterBlock<S extends OptimizerSettings> {
 }
 
 /** Parameters of one flat shard that have no states yet and that one rule will update. */
-interface FreshBlock<S extends OptimizerSettings> {
+interface NewBucket<S extends OptimizerSettings> {
   readonly flatShard: FlatShard;
   readonly rule: UpdateRule<S>;
-  readonly members: BlockMember<S>[];
+  readonly members: BucketMember<S>[];
 }
 
 /** The states of all parameters that were trained. */
 export class OptimizerStates<S extends OptimizerSettings> {
   readonly #groups: readonly ParamGroup<S>[];
   readonly #choice: RuleChoice<S>;
-  readonly #blocks: ParameterBlock<S>[] = [];
-  readonly #places = new Map<Parameter, { readonly block: ParameterBlock<S>; readonly index: number }>();
-  /** Numbers of steps from a checkpoint, for parameters that no block holds yet. */
+  readonly #buckets: StateBucket<S>[] = [];
+  readonly #places = new Map<Parameter, { readonly bucket: StateBucket<S>; readonly index: number }>();
+  /** Numbers of steps from a checkpoint, for parameters that no bucket holds yet. */
   readonly #given = new Map<Parameter, number>();
 
   /**
@@ -102,9 +102,9 @@ export class OptimizerStates<S extends OptimizerSettings> {
     this.#choice = choice;
   }
 
-  /** The blocks, in the order of their first training. */
-  get blocks(): readonly ParameterBlock<S>[] {
-    return this.#blocks;
+  /** The buckets, in the order of their first training. */
+  get buckets(): readonly StateBucket<S>[] {
+    return this.#buckets;
   }
 
   /**
@@ -114,39 +114,39 @@ export class OptimizerStates<S extends OptimizerSettings> {
   adopt(): void {
     const fresh = this.#withoutStates();
     if (fresh.length === 0) return;
-    const shards = new Map<FlatShard, Map<string, FreshBlock<S>>>();
+    const shards = new Map<FlatShard, Map<string, NewBucket<S>>>();
     const ids = new Map<UpdateRule<S>, number>();
     for (const { parameter, group } of fresh) {
       const { flatShard } = parameter.storage;
       const rule = this.#choice.ruleOf(parameter, group);
       if (!ids.has(rule)) ids.set(rule, ids.size);
       const key = [ids.get(rule), ...this.#choice.statesBeside(group).map(({ name }) => name)].join();
-      const blocks = shards.get(flatShard) ?? new Map<string, FreshBlock<S>>();
-      const members: BlockMember<S>[] = blocks.get(key)?.members ?? [];
+      const buckets = shards.get(flatShard) ?? new Map<string, NewBucket<S>>();
+      const members: BucketMember<S>[] = buckets.get(key)?.members ?? [];
       const last = members.at(-1);
       members.push({ parameter, group, offset: last === undefined ? 0 : endOf(last) });
-      blocks.set(key, { flatShard, rule, members });
-      shards.set(flatShard, blocks);
+      buckets.set(key, { flatShard, rule, members });
+      shards.set(flatShard, buckets);
     }
     using opened = new DisposableStack();
-    const blocks = [...shards.values()].flatMap((blocks) => [...blocks.values()]).map((fresh) => {
-      const block = this.#newBlock(fresh);
-      opened.defer(() => freeBlock(block));
-      return block;
+    const buckets = [...shards.values()].flatMap((buckets) => [...buckets.values()]).map((fresh) => {
+      const bucket = this.#openBucket(fresh);
+      opened.defer(() => freeBucket(bucket));
+      return bucket;
     });
     opened.move();
-    for (const block of blocks) {
-      this.#blocks.push(block);
-      for (const [index, { parameter }] of block.members.entries()) this.#places.set(parameter, { block, index });
+    for (const bucket of buckets) {
+      this.#buckets.push(bucket);
+      for (const [index, { parameter }] of bucket.members.entries()) this.#places.set(parameter, { bucket, index });
     }
   }
 
-  /** The parameters that require a gradient and that no block holds, with their groups. */
+  /** The parameters that require a gradient and that no bucket holds, with their groups. */
   #withoutStates(): readonly { readonly parameter: Parameter; readonly group: ParamGroup<S> }[] {
     const found: { readonly parameter: Parameter; readonly group: ParamGroup<S> }[] = [];
     for (const group of this.#groups) {
       for (const parameter of group.parameters) {
-        const held = this.#places.get(parameter)?.block.flatShard;
+        const held = this.#places.get(parameter)?.bucket.flatShard;
         if (held === undefined) {
           if (parameter.requiresGrad) found.push({ parameter, group });
         } else if (held !== parameter.storage.flatShard) {
@@ -162,12 +162,12 @@ export class OptimizerStates<S extends OptimizerSettings> {
   /** Every state of every parameter that requires a gradient. Allocates missing states first, as zeros. */
   *views(): Generator<OptimizerStateView> {
     this.adopt();
-    for (const block of this.#blocks) block.isFresh = true;
-    // In the order of the groups, which all ranks share: blocks differ between stages of a pipeline.
+    for (const bucket of this.#buckets) bucket.isFresh = true;
+    // In the order of the groups, which all ranks share: buckets differ between stages of a pipeline.
     for (const parameter of this.#groups.flatMap(({ parameters }) => parameters)) {
       const place = this.#places.get(parameter);
       if (place === undefined || !parameter.requiresGrad) continue;
-      for (const [name, { memory, parts }] of place.block.states) {
+      for (const [name, { memory, parts }] of place.bucket.states) {
         const { shard, begin } = at(parts, place.index, "part of a state");
         const ptr = (): DevicePtr => memory.placeOf(begin).ptr;
         yield { parameter, name, dtype: memory.dtype, shard, device: memory.holder, ptr };
@@ -201,23 +201,23 @@ export class OptimizerStates<S extends OptimizerSettings> {
   /** Bytes of all states on this rank. Allocates missing states first. */
   get byteLength(): number {
     this.adopt();
-    const bytesOf = ({ states }: ParameterBlock<S>): number =>
+    const bytesOf = ({ states }: StateBucket<S>): number =>
       [...states.values()].reduce((sum, { memory }) => sum + memory.byteLength, 0);
-    return this.#blocks.reduce((sum, block) => sum + bytesOf(block), 0);
+    return this.#buckets.reduce((sum, bucket) => sum + bytesOf(bucket), 0);
   }
 
   /** Frees all states: called by `Optimizer.dispose`. */
   free(): void {
-    for (const block of this.#blocks) freeBlock(block);
-    this.#blocks.length = 0;
+    for (const bucket of this.#buckets) freeBucket(bucket);
+    this.#buckets.length = 0;
     this.#places.clear();
   }
 
   /** Allocates the states of parameters. Where memory runs out, it keeps none. */
-  #newBlock({ flatShard, rule, members }: FreshBlock<S>): ParameterBlock<S> {
+  #openBucket({ flatShard, rule, members }: NewBucket<S>): StateBucket<S> {
     const { device } = flatShard;
     const length = members.reduce((_, member) => endOf(member), 0);
-    const states = new Map<string, BlockState>();
+    const states = new Map<string, BucketState>();
     using opened = new DisposableStack();
     const parameters = members.map(({ parameter }) => parameter);
     const [first] = members;
@@ -226,7 +226,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
       const parts = parameters.map((parameter) => {
         const whole = spec.layout?.(parameter, parameters) ?? parameter.storage.shard;
         const shard = isKeptHere(parameter.owners) ? whole : { ...whole, boxes: [], numel: 0 };
-        const begin = end + (spec.before?.(parameter) ?? 0);
+        const begin = end + (spec.leadingPad?.(parameter) ?? 0);
         end = begin + shard.numel;
         return { shard, begin };
       });
@@ -244,7 +244,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
 
   #stepsPtr(parameter: Parameter): DevicePtr | undefined {
     const place = this.#places.get(parameter);
-    return place === undefined ? undefined : devicePtr(place.block.steps.ptr + place.index * int32.byteLength);
+    return place === undefined ? undefined : devicePtr(place.bucket.steps.ptr + place.index * int32.byteLength);
   }
 }
 
@@ -253,7 +253,7 @@ function endOf({ parameter, offset }: { readonly parameter: Parameter; readonly 
   return offset + parameter.storage.shard.numel;
 }
 
-function freeBlock<S extends OptimizerSettings>({ states, steps }: ParameterBlock<S>): void {
+function freeBucket<S extends OptimizerSettings>({ states, steps }: StateBucket<S>): void {
   for (const { memory } of states.values()) memory.release();
   steps.release();
 }
@@ -262,7 +262,7 @@ function freeBlock<S extends OptimizerSettings>({ states, steps }: ParameterBloc
 function copyValues<S extends OptimizerSettings>(
   memory: StateMemory,
   { device, param }: FlatShard,
-  members: readonly BlockMember<S>[],
+  members: readonly BucketMember<S>[],
 ): void {
   for (const { parameter, offset: first } of members) {
     parameter.requireValues();

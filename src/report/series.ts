@@ -27,7 +27,7 @@ export interface RunSeries {
 }
 
 /** Longest list that a report holds: longer ones have the mean of several steps as a point. */
-export const MOST_POINTS = 2000;
+const MOST_POINTS = 2000;
 
 /** Reads the lines. A step that is there twice counts as it was last. */
 export function readSeries(text: string): RunSeries {

@@ -183,7 +183,7 @@ export const dataSection: Section<DataConfig> = section(
 );
 
 /** Model keys. */
-export const modelSection: Section<ModelConfig> = section(
+const modelSection: Section<ModelConfig> = section(
   "model",
   z.strictObject({
     model: path.optional().describe(

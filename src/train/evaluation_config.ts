@@ -12,7 +12,7 @@ import { count, size } from "./config_values.ts";
 import { heldOutSets } from "./held_out.ts";
 
 /** Times of evaluations, by the Trainer's names. */
-export const EVAL_STRATEGIES = ["no", "steps", "epoch"] as const;
+const EVAL_STRATEGIES = ["no", "steps", "epoch"] as const;
 
 /**
  * Evaluations and what they decide.

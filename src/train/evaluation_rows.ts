@@ -15,7 +15,7 @@ import { Experts } from "../nn/experts.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
 
 /** Tokens from which on products of all rows are summed alike. */
-export const LEAST_TOKENS = 4;
+const LEAST_TOKENS = 4;
 
 /** The rows of micro-batches as an evaluation computes them; see Note [Rows of an evaluation]. */
 export function evaluationRows(model: CausalLm, microBatches: readonly MicroBatch[]): readonly MicroBatch[] {

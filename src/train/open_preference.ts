@@ -36,7 +36,7 @@ interface RunData {
  *
  * @throws {UnsupportedError} for a model that adds another loss to its tokens' losses
  */
-export async function openPreference(
+async function openPreference(
   config: RunConfig,
   run: Run,
   model: CausalLm,

@@ -25,7 +25,7 @@ export type OptimizerSettingsOfRun = TrainConfig & OptimizerConfig & Pick<Prefer
  *
  * @throws {ConfigError} for a pattern that fits no parameter
  */
-export function parameterGroups(model: CausalLm, config: OptimizerSettingsOfRun, learningRate: number): NamedGroup[] {
+function parameterGroups(model: CausalLm, config: OptimizerSettingsOfRun, learningRate: number): NamedGroup[] {
   const { decayOn, weightDecay, learningRateFactors = {} } = config;
   const patterns = Object.entries(learningRateFactors).map(([text, factor]) => ({
     text,
@@ -96,7 +96,7 @@ export function optimizerOf(model: CausalLm, config: OptimizerSettingsOfRun): Op
     problems.push(needs("emaStart", "emaDecay", emaStart));
   }
   if (problems.length > 0) throw new ConfigError(problems);
-  const { learningRate = usualRate(model, config) * entry.usualRate } = config;
+  const { learningRate = usualRate(model, config) * entry.lrMultiplier } = config;
   const groups = parameterGroups(model, config, learningRate);
   return entry.make(groups, { schedule: scheduleOf(config), beta1, beta2, momentum, adjustLr, emaDecay, emaStart });
 }

@@ -248,3 +248,21 @@ function resolve(from: string, specifier: string): string {
 function lineOf(text: string, index: number): number {
   return text.slice(0, index).split("\n").length;
 }
+
+const exportedValue = /^export (?:declare |async |abstract )*(?:const|function\*?|class) (\w+)/gm;
+
+/**
+ * Gives the values that a file of the library exports and no other file names.
+ *
+ * @param users all files, those of the library too
+ */
+export function needlessExports(sources: readonly Source[], users: readonly Source[]): readonly string[] {
+  const files = new Map<string, number>();
+  for (const { code } of users) {
+    for (const word of new Set(code.match(/\w+/g))) files.set(word, (files.get(word) ?? 0) + 1);
+  }
+  return sources.flatMap(({ path, code }) =>
+    [...code.matchAll(exportedValue)].filter(([, name = ""]) => files.get(name) === 1)
+      .map(([, name]) => `${path} exports ${name}, which no other file names`)
+  );
+}

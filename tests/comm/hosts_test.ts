@@ -35,7 +35,7 @@ test("a rank that is killed on one host ends those of the other, which name it",
   assert.match(there.stderr, /rank 3 \(pid \d+\) failed first: it was killed by SIGKILL/);
   assert.equal(there.code, 137);
   assert.match(here.stderr, /rank [23], on another host, failed earlier/);
-  assert.match(here.stderr, /rank 3 died \(its process or Worker is gone\) while it was awaited/);
+  assert.match(here.stderr, /rank 3 died \(its process or Worker is gone\) while this rank waited for/);
   assert.notEqual(here.code, 0);
 });
 
@@ -72,7 +72,7 @@ longTest("a late rank of several hosts is named by those that wait, and no other
     ]));
     for (const [rank, text] of said.entries()) {
       assert.match(text, /well/);
-      const named = [...text.matchAll(/Rank \d has waited .* for rank (\d) \(contributing\), which is alive/g)];
+      const named = [...text.matchAll(/Rank \d has waited .* for rank (\d) \(its contribution\), which is alive/g)];
       assert.deepEqual(named.map(([, who]) => Number(who)), rank === late ? [] : [late], text);
     }
   }
@@ -98,8 +98,8 @@ test(
     assert.ok(performance.now() - begin < 5000);
     for (const [rank, text] of ends.entries()) {
       if (rank === 3) continue;
-      assert.match(text, /rank 3 died \(its process or Worker is gone\) while it was awaited/);
-      assert.match(text, /it was last seen after call 1, barrier 'first'/);
+      assert.match(text, /rank 3 died \(its process or Worker is gone\) while this rank waited for/);
+      assert.match(text, /last seen after call 1, barrier 'first'/);
       assert.match(
         text,
         /Rank \d waits in barrier 'second' .*: rank 3 died and was last seen after call 1, barrier 'first'/,
@@ -107,7 +107,9 @@ test(
     }
     for (const text of await saidBy(startRanks(orders(["throw"], 4)))) assert.match(text, /out of coffee/);
     for (const [rank, text] of (await saidBy(startRanks(orders(["leave"], 5)))).entries()) {
-      if (rank !== 5) assert.match(text, /rank 5 has left the group while it was awaited .*call 1, barrier 'first'/);
+      if (rank !== 5) {
+        assert.match(text, /rank 5 has left the group while this rank waited for .*call 1, barrier 'first'/);
+      }
     }
     for (const [rank, text] of (await saidBy(startRanks(orders(["sleep:12000"], 1)))).entries()) {
       assert.match(

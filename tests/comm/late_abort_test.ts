@@ -36,7 +36,7 @@ test("a wait returns if its peer contributed before it aborted, wherever the wai
         }
         return seen;
       },
-      "contributing",
+      "its contribution",
       1,
     );
     assert.equal(checks, late + 1);
@@ -46,7 +46,7 @@ test("a wait returns if its peer contributed before it aborted, wherever the wai
 test("a wait fails if its peer aborted without contributing", () => {
   const abort = new AbortArea(new Int32Array(new SharedArrayBuffer(ABORT_WORDS * 4)));
   abort.set(1, "out of memory");
-  const wait = () => new LonePlane(abort).wait(() => false, "contributing", 1);
+  const wait = () => new LonePlane(abort).wait(() => false, "its contribution", 1);
   assert.throws(
     wait,
     (error) => error instanceof CollectiveError && /rank 1 stopped all ranks: out of memory/.test(error.message),

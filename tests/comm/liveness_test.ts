@@ -54,9 +54,8 @@ test("a killed rank stops the others, who name it and what they awaited it in", 
   for (const rank of [0, 2]) {
     const { error = "" } = await end(running, rank);
     assert.match(error, new RegExp(`^CollectiveError: Rank ${rank} in all-reduce 'layers.3' .*call 2`));
-    const lastSeen =
-      /it was last seen after call 1, all-reduce 'layers.3' \(backward, float32, 1000 elements, 4000 bytes\)/;
-    assert.match(error, /rank 1 died .*while it was awaited/);
+    const lastSeen = /last seen after call 1, all-reduce 'layers.3' \(backward, float32, 1000 elements, 4000 bytes\)/;
+    assert.match(error, /rank 1 died .*while this rank waited for/);
     assert.match(error, lastSeen);
   }
   // The promise to users, with their scheduler's jitter inside.
@@ -67,7 +66,7 @@ test("a rank that ends without leaving is named too", TIMEOUT, async () => {
   using place = directory();
   const [gone, left] = await world(2, exit, { over: "shm", planes: { directory: place.path }, data: 0 });
   assert.equal(gone?.code, 7);
-  assert.match(left?.error ?? "", /rank 0 died .* it was last seen joining, with no call yet/);
+  assert.match(left?.error ?? "", /rank 0 died .* last seen joining, with no call yet/);
   const ends = await world(2, obey, { over: "shm", planes: { directory: place.path }, data: [["throw"], ["reduce"]] });
   const [thrown, told] = errorsOf(ends);
   assert.equal(thrown, "Error: out of coffee");
@@ -153,7 +152,7 @@ longTest("a rank that is started anew does not join the world that its predecess
   await first.processes[1]?.ended;
   const anew = start(place.path, [[], ["reduce"]], { joinTimeoutSeconds: 4 }, [1]);
   // Rank 0 sees at once that the one it knew is dead, although somebody holds the lock file of that name again.
-  assert.match((await end(first, 0)).error ?? "", /rank 1 died .* while it was awaited/);
+  assert.match((await end(first, 0)).error ?? "", /rank 1 died .* while this rank waited for/);
   assert.match((await end(anew, 0)).error ?? "", /RendezvousError: Rank 0 of 2 did not start within 4 s/);
 });
 

@@ -189,7 +189,7 @@ test("ranks of many hosts that call different things are named, with calls and a
     const text = (ranks: string, count: number): RegExp =>
       new RegExp(`rank ${ranks} calls all-reduce 'layers\\.0' \\(backward, float32, ${count} elements`);
     assert.match(found, text(String(who), 65));
-    // Ranks that announce after the one that finds it have not come so far.
+    // Ranks that announce after the one that finds it have not reached this call.
     assert.match(found, text("\\d+(, \\d+)*", 64));
     for (const [list = ""] of found.matchAll(/(?<=rank )[\d, ]+(?= calls .{50,60} 64 )/g)) {
       assert.ok(!list.split(", ").includes(String(who)));

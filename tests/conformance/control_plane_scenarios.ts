@@ -259,7 +259,7 @@ export const CONTROL_SCENARIOS_OF_SEVERAL: Scenarios = {
       return failsWith(() => {
         group.barrier("before");
         group.barrier("after");
-      }, /rank 0 has left the group while it was awaited.*barrier 'before'/);
+      }, /rank 0 has left the group while this rank waited for.*barrier 'before'/);
     }
     group.barrier("before");
     group.dispose();

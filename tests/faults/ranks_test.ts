@@ -248,21 +248,25 @@ test(
   },
 );
 
-test("ranks that call different collectives each tell which, and who is elsewhere", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:other"]);
-  assert.equal(code, 1, stderr);
-  const told = waitsIn(stderr);
-  assert.deepEqual([...told.keys()].sort(), [0, 1], stderr);
-  assert.match(
-    told.get(1) ?? "",
-    /^barrier 'a call of my own' \(group 'world', step 2, call \d+\): rank 0 is elsewhere/,
-  );
-  assert.match(
-    told.get(0) ?? "",
-    /^exchange '.*' \(group 'world', step 2, call \d+\): rank 1 is elsewhere .*'a call of my own'/,
-  );
-});
+test(
+  "ranks that call different collectives each tell which, and who is in a different collective",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:other"]);
+    assert.equal(code, 1, stderr);
+    const told = waitsIn(stderr);
+    assert.deepEqual([...told.keys()].sort(), [0, 1], stderr);
+    assert.match(
+      told.get(1) ?? "",
+      /^barrier 'a call of my own' \(group 'world', step 2, call \d+\): rank 0 is in a different collective/,
+    );
+    assert.match(
+      told.get(0) ?? "",
+      /^exchange '.*' \(group 'world', step 2, call \d+\): rank 1 is in a different collective .*'a call of my own'/,
+    );
+  },
+);
 
 longTest("a rank that is later than the timeout is told of by each of the others", TIMEOUT, async () => {
   using folder = temporaryDirectory();
@@ -278,7 +282,7 @@ longTest("a rank that is later than the timeout is told of by each of the others
   for (const text of told.values()) {
     assert.match(
       text,
-      /^exchange '.*' \(group 'world', step 2, call \d+\): rank 1 has not come and was last seen after call/,
+      /^exchange '.*' \(group 'world', step 2, call \d+\): rank 1 has not reached it and was last seen after call/,
     );
   }
 });

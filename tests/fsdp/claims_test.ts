@@ -149,7 +149,7 @@ describe("units of fullyShard()", () => {
     early.layers[1]?.call(input(device, "x", 1, WIDTH));
     assert.throws(
       () => early.call(input(device, "x", 1, WIDTH)),
-      /'layers.1' below it ran before it.*run the outermost/s,
+      /its submodule 'layers.1' ran a forward first and became a root.*Run the root module's forward first/s,
     );
   });
 

@@ -62,7 +62,7 @@ describe("fullyShard() on a mesh of two axes", () => {
       assert.deepEqual(unitsOf(calls[2], "all-reduce").sort(), [
         ...["Stack replicate", "layers.0 replicate", "layers.1 replicate"],
       ]);
-      for (const text of refusals) assert.match(text, /ArgumentError: .* is not reduced yet/);
+      for (const text of refusals) assert.match(text, /ArgumentError: .* is not fully reduced/);
       assert.equal(norm, partial[0]?.norm, "the norm counts each element once, alike on all ranks");
       for (const other of [all[rank], nothing[rank]]) {
         assert.ok(other !== undefined && Math.abs(other.norm - norm) <= 1e-5 * norm, `${other?.norm} is not ${norm}`);

@@ -10,7 +10,7 @@ const WIDTH = 64;
 /** The gathers and memory of a rank in a step. */
 export interface KeepReport {
   readonly calls: readonly string[];
-  /** Bytes of kept parts at the end of the forward. */
+  /** Bytes of post-forward shards at the end of the forward. */
   readonly keptBytes: number;
   /** The same after an evaluation and an update. */
   readonly left: number;
@@ -27,7 +27,7 @@ export function keepParts({ device, group }: WorldRank, reshardAfterForward: boo
     if (["gather", "all-gather", "reduce-scatter"].includes(kind)) calls.push(`${kind} ${unit} ${name}`);
   });
   const kept = (): number => {
-    const owners = device.allocator.owners(1000).filter(({ owner }) => owner.endsWith(" kept parameters"));
+    const owners = device.allocator.owners(1000).filter(({ owner }) => owner.endsWith(" post-forward shard"));
     return owners.reduce((sum, { bytes }) => sum + bytes, 0);
   };
   using _step = scope();

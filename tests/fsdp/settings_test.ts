@@ -137,7 +137,7 @@ describe("settings", () => {
     assert.throws(() => shareCommContext(handles), {
       name: "ArgumentError",
       message:
-        /^Cannot share what 'layers.0' communicates with: it is below 'Stack', whose root does; give roots only$/,
+        /^Cannot share a communication context with 'layers.0': it is a submodule of the root 'Stack'. Pass root modules only$/,
     });
   });
 
@@ -154,7 +154,7 @@ describe("settings", () => {
       const roots = stages.map(({ root }) => root);
       assert.throws(
         () => shareCommContext([...roots, ...stages[0]?.inner ?? []]),
-        /it is below 'Stack', whose root does; give roots only/,
+        /it is a submodule of the root 'Stack'. Pass root modules only/,
       );
       if (shares) shareCommContext(roots);
       const held = holdAt(rank);
@@ -203,8 +203,8 @@ describe("settings", () => {
     for (const name of ["a", "b"]) {
       forwardBackward(rank, stack, name);
       assert.ok([...stack.model.parameters()].every(({ grad }) => grad === undefined));
-      assert.throws(() => clipGradNorm(stack.model.parameters(), 1), /not reduced yet.*setIsLastBackward\(true\)/);
-      assert.throws(() => optimizer.step(), /not reduced yet/);
+      assert.throws(() => clipGradNorm(stack.model.parameters(), 1), /not fully reduced.*setIsLastBackward\(true\)/);
+      assert.throws(() => optimizer.step(), /not fully reduced/);
     }
     assert.equal(traffic(rank).filter((call) => call.startsWith("reduce")).length, 2 * 3);
     stack.sharded.setIsLastBackward(true);

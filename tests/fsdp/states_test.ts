@@ -45,7 +45,7 @@ describe("SEGMENT_MOVES", () => {
       "gathering: fail to gather -> sharded",
       "gathering: use -> unsharded",
       "unsharded: reshard -> sharded",
-      "unsharded: reshard in part -> sharded-post-forward",
+      "unsharded: reshard post forward -> sharded-post-forward",
       "sharded-post-forward: gather -> gathering",
       "sharded-post-forward: reshard -> sharded",
     ]);
@@ -100,7 +100,7 @@ function backward({ rank, layer }: Sharded): number[] {
 }
 
 describe("a custom all-gather", () => {
-  const remedy = "; a function that gathers or reduces for a unit must not unshard or reshard that unit";
+  const remedy = ". A custom all-gather or reduce-scatter must not call unshard() or reshard() on its own unit";
   for (const [call, expected] of [["unshard", "gather"], ["reshard", "reshard"]] as const) {
     it(`that calls ${call}() of its own unit is refused, with the state, and the next step is as ever`, async () => {
       const sharded = await shard();
@@ -115,7 +115,8 @@ describe("a custom all-gather", () => {
         : "'unsharded' or 'sharded-post-forward'";
       assert.equal(
         messageOf(() => backward(sharded)),
-        `InternalError: Internal: cannot ${expected} 'Linear': the state of its parameters is 'gathering' and must be ${begins}${remedy}`,
+        `InternalError: Internal: invalid transition '${expected}' of the parameters of 'Linear': state is 'gathering', ` +
+          `allowed from ${begins}${remedy}`,
       );
       handle.setCustomAllGather(undefined);
       assert.equal(layer.weight.grad, undefined);
@@ -160,7 +161,8 @@ describe("a unit that was disposed", () => {
     fullyShard(layer, { mesh: rank.group });
     initializeParameters(layer, 5);
     assert.throws(() => handle.unshard(), UseAfterDisposeError);
-    assert.throws(() => handle.unshard(), { message: "'Linear' has no memory of its own" });
+    const message = "Cannot use 'Linear': its sharding was disposed, undone or merged into another unit";
+    assert.throws(() => handle.unshard(), { message });
     handle.reshard();
   });
 });

@@ -226,7 +226,7 @@ export function failSteps(rank: WorldRank, [sharding, place]: readonly [Sharding
   const gradients = (): string => JSON.stringify(parameters.map(({ fqn, grad }) => [fqn, ...grad?.toArray() ?? []]));
   const gathered = (): string => {
     const owners = allocators().flatMap((allocator) => allocator.owners(1000)).map(({ owner }) => owner);
-    const left = owners.filter((owner) => / (gathered|kept|on its way)/.test(owner));
+    const left = owners.filter((owner) => / (gathered|post-forward shard|shard on the device|on its way)/.test(owner));
     return [...left, ...handle.units().filter(({ unsharded }) => unsharded).map(({ name }) => name)].join();
   };
   const inUse = (): string => allocators().map(({ stats }) => stats.inUse).join();

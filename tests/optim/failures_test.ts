@@ -3,13 +3,17 @@ import assert from "node:assert/strict";
 import { tmpdir } from "node:os";
 import { after, describe, it } from "node:test";
 import {
+  Adafactor,
   AdamW,
+  AdamW8bit,
   bfloat16,
   clipGradNorm,
   cpuOffloadPolicy,
   float32,
   fullyShard,
   GradScaler,
+  Lion,
+  Muon,
   replicate,
   scope,
   SGD,
@@ -18,20 +22,24 @@ import { openProcessGroup } from "../../doors/comm.ts";
 import { openDevice, openFilePool, type StatePool } from "../../doors/device.ts";
 import { FileError } from "../../doors/errors.ts";
 import { initializeParameters, type Optimizer } from "../../doors/nn.ts";
+import { at } from "../../src/at.ts";
 import type { Allocator } from "../../src/device/allocator.ts";
 import { input, Stack } from "../fsdp/modules.ts";
 import { failAllocation } from "../support/failing_memory.ts";
 import { messageOf } from "../support/message.ts";
 import { ownedValues } from "../support/owned.ts";
+import { usualFirst } from "../support/share.ts";
 
-const WIDTH = 20;
 const device = await openDevice("cpu");
 const group = await openProcessGroup({ device });
 const optimizerStates = await openFilePool(tmpdir());
 after(() => optimizerStates[Symbol.dispose]());
 
 const KINDS = ["plain", "replicated", "sharded", "offloaded in part", "states in a file"] as const;
-const CALLS = ["AdamW", "SGD", "clip", "clip with a scaler"] as const;
+const CALLS = ["AdamW", "SGD", "Lion", "Muon", "Adafactor", "AdamW8bit", "clip", "clip with a scaler"] as const;
+
+/** Width of the layers. AdamW8bit keeps states in 8 bits for parameters of 4096 elements or more. */
+const widthOf = (call: typeof CALLS[number]): number => call === "AdamW8bit" ? 64 : 20;
 
 function allocators(): readonly Allocator[] {
   const pool = optimizerStates.allocator;
@@ -43,8 +51,8 @@ function bytesInUse(): string {
 }
 
 /** A model whose biases are frozen. */
-function build(kind: typeof KINDS[number]): Stack {
-  const model = new Stack(device, WIDTH, 2);
+function build(kind: typeof KINDS[number], width: number): Stack {
+  const model = new Stack(device, width, 2);
   model.nameTree();
   setBiases(model, false);
   const precision = { paramDtype: bfloat16 };
@@ -85,23 +93,45 @@ function valuesOf(model: Stack): string {
   return JSON.stringify(Array.from(model.parameters(), (parameter) => [...ownedValues(parameter)]));
 }
 
+function optimizerOf(call: typeof CALLS[number], model: Stack): Optimizer {
+  const parameters = [...model.parameters()];
+  const options = { learningRate: 0.1 };
+  switch (call) {
+    case "AdamW":
+      return new AdamW(parameters, options);
+    case "AdamW8bit":
+      return new AdamW8bit(parameters, options);
+    case "Adafactor":
+      return new Adafactor(parameters, options);
+    case "Lion":
+      return new Lion(parameters, options);
+    case "Muon": {
+      const { matrices = [], others = [] } = Object.groupBy(
+        parameters,
+        ({ ndim }) => ndim === 2 ? "matrices" : "others",
+      );
+      return new Muon([{ parameters: matrices }, { parameters: others, useMuon: false }], options);
+    }
+    default:
+      return new SGD(parameters, { ...options, momentum: 0.9 });
+  }
+}
+
 /** Three steps, the biases trained from the second on; each call goes through `guard`. Gives the values in the end. */
 function train(
   kind: typeof KINDS[number],
   call: typeof CALLS[number],
   guard: (model: Stack, action: () => void) => void,
 ): string {
-  const model = build(kind);
-  const optimizer: Optimizer = call === "AdamW"
-    ? new AdamW(model.parameters(), { learningRate: 0.1 })
-    : new SGD(model.parameters(), { learningRate: 0.1, momentum: 0.9 });
+  const model = build(kind, widthOf(call));
+  const optimizer = optimizerOf(call, model);
   using scaler = new GradScaler(device, { initScale: 1024 });
   const isScaled = call === "clip with a scaler";
   for (let step = 0; step < 3; step++) {
     if (step === 1) setBiases(model, true);
     {
       using _frame = scope();
-      const loss = model.call(input(device, `x ${step}`, 3, WIDTH)).sum();
+      const loss = model.call(input(device, `x ${step}`, 3, widthOf(call))).sum();
       (isScaled ? scaler.scale(loss) : loss).backward();
     }
     if (isScaled) guard(model, () => clipGradNorm(model.parameters(), 1, { scaler }).dispose());
@@ -129,7 +159,7 @@ function failEach(kind: typeof KINDS[number], call: typeof CALLS[number], faults
       hasFailed = true;
       if (valuesOf(model) !== before) faults.push(`${place}, ${error}: values have changed`);
       // States for which there was memory stay for the next step.
-      if (bytesInUse() !== inUse && !/optimizer (records|\w+ in an update)/.test(error)) {
+      if (bytesInUse() !== inUse && !/optimizer (records|\w+ in an update)|work memory/.test(error)) {
         faults.push(`${place}, ${error}: ${bytesInUse()} bytes in use and not ${inUse}`);
       }
       action();
@@ -140,14 +170,18 @@ function failEach(kind: typeof KINDS[number], call: typeof CALLS[number], faults
 }
 
 describe("an optimizer whose memory runs out", () => {
-  for (const kind of KINDS) {
-    for (const call of CALLS) {
-      it(`takes the step when called again: ${call}, ${kind}`, () => {
-        const faults: string[] = [];
-        assert.ok(failEach(kind, call, faults) > 5);
-        assert.deepEqual(faults, []);
-      });
-    }
+  const cases = CALLS.flatMap((call) => KINDS.map((kind) => ({ call, kind })))
+    .filter(({ call, kind }) => call !== "Adafactor" || !/offloaded|file/.test(kind)); // which Adafactor refuses
+  const isUsual = (place: number): boolean => {
+    const { call, kind } = at(cases, place, "case");
+    return kind === "sharded" || ["AdamW", "SGD", "clip", "clip with a scaler"].includes(call);
+  };
+  for (const { call, kind } of usualFirst(cases, isUsual)) {
+    it(`takes the step when called again: ${call}, ${kind}`, () => {
+      const faults: string[] = [];
+      assert.ok(failEach(kind, call, faults) > 5);
+      assert.deepEqual(faults, []);
+    });
   }
 });
 
@@ -165,7 +199,7 @@ function failPool(call: "copyIn" | "copyOut", place: number, length: number) {
     copyOut: (dst, ptr) => (failing("copyOut"), optimizerStates.copyOut(dst, ptr)),
     [Symbol.dispose]: () => {},
   };
-  const model = new Stack(device, WIDTH, 2);
+  const model = new Stack(device, 20, 2);
   for (const module of [...model.layers, model]) {
     fullyShard(module, { mesh: group, offloadPolicy: cpuOffloadPolicy({ optimizerStates: pool }) });
   }
@@ -177,7 +211,7 @@ function failPool(call: "copyIn" | "copyOut", place: number, length: number) {
     {
       using _frame = scope();
       optimizer.zeroGrad();
-      model.call(input(device, `x ${step}`, 3, WIDTH)).sum().backward();
+      model.call(input(device, `x ${step}`, 3, 20)).sum().backward();
     }
     isOver = step !== 1;
     said.push(messageOf(() => optimizer.step()));

@@ -202,7 +202,7 @@ describe("GradScaler", () => {
       );
       assert.throws(
         () => clipGradNorm(model.parameters(), 1, { scaler, errorIfNonfinite: true }),
-        /give one of scaler and errorIfNonfinite/,
+        /scaler and errorIfNonfinite exclude each other/,
       );
       scaler.step(optimizer);
       scaler.update();

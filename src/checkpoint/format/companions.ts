@@ -89,7 +89,7 @@ export function isTokenizerFile(name: string): boolean {
  * @param name the path relative to the model's folder
  * @returns the reason; empty for files that a save writes itself and for hidden files; undefined for a companion
  */
-export function reasonLeftOut(name: string): string | undefined {
+function reasonLeftOut(name: string): string | undefined {
   const parts = name.split("/");
   const base = parts.at(-1) ?? name;
   if (parts.some((part) => part.startsWith(".")) || OWN.test(name)) return "";

@@ -8,7 +8,7 @@ import { at } from "../../at.ts";
 import { CheckpointError, FileError, InternalError } from "../../errors.ts";
 
 /** The stages of a Worker: started; the files of its rank are written; all of its work is done; failed. */
-export const STAGES = ["begun", "written", "done", "failed"] as const;
+const STAGES = ["begun", "written", "done", "failed"] as const;
 /** Name of a stage. */
 export type Stage = typeof STAGES[number];
 

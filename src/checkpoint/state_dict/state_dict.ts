@@ -92,7 +92,7 @@ export function* plainDirectoryTensors(
 }
 
 /** Shape of the tensor that files have of a parameter, which may be one rank's part of it, or of a buffer. */
-export function globalShapeOf(part: DirectoryTensor["part"]): Shape {
+function globalShapeOf(part: DirectoryTensor["part"]): Shape {
   return "globalShape" in part ? part.globalShape : part.shape;
 }
 

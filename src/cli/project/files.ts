@@ -39,7 +39,7 @@ export function nextCommands({ kind, manager, model }: ProjectChoices): readonly
 }
 
 /** True for `owner/name`, as the Hub names a model; a folder begins with `.` or `/`, or has another depth. */
-export function isHubName(model: string): boolean {
+function isHubName(model: string): boolean {
   return /^[\w-][\w.-]*\/[\w.-]+$/.test(model);
 }
 

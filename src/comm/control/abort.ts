@@ -19,15 +19,15 @@ const TEXT_MS = 2000;
 
 // Values of ABSENCE; DEAD + r says that rank r is dead.
 const NO_ABSENCE = 0;
-const ALL_LIVE = 1;
+const NOBODY_DEAD = 1;
 const DEAD = 2;
 
 /**
- * The cause of an abort by a rank that was missing in a call: that rank is dead, late, or makes another call. A rank that waited for
- * it has set the area.
+ * Set if the abort was raised by a rank that waited: the awaited rank is dead, timed out or diverged. Then every rank reports where it
+ * waits.
  */
 export interface Absence {
-  /** World rank that is dead; undefined if all live. */
+  /** World rank that is dead; undefined if nobody is. */
   readonly dead: number | undefined;
 }
 
@@ -46,13 +46,13 @@ export class AbortArea {
   /**
    * Sets the area, unless it is set.
    *
-   * @param absence given if a rank is missing: then every rank reports the call in which it waits
+   * @param absence see {@link Absence}
    */
   set(rank: number, reason: string, absence?: Absence): void {
     const bytes = new TextEncoder().encode(reason).subarray(0, this.#text.length);
     if (Atomics.compareExchange(this.#words, SETTER, 0, rank + 2) !== 0) return;
     this.#text.set(bytes);
-    const kind = absence === undefined ? NO_ABSENCE : absence.dead === undefined ? ALL_LIVE : DEAD + absence.dead;
+    const kind = absence === undefined ? NO_ABSENCE : absence.dead === undefined ? NOBODY_DEAD : DEAD + absence.dead;
     Atomics.store(this.#words, ABSENCE, kind);
     Atomics.store(this.#words, LENGTH, bytes.length + 1);
   }
@@ -62,7 +62,7 @@ export class AbortArea {
     const absence = this.cause === undefined ? NO_ABSENCE : Atomics.load(this.#words, ABSENCE);
     if (this.#reported || absence === NO_ABSENCE) return undefined;
     this.#reported = true;
-    return { dead: absence === ALL_LIVE ? undefined : absence - DEAD };
+    return { dead: absence === NOBODY_DEAD ? undefined : absence - DEAD };
   }
 
   /** World rank that stopped the world, or -1 for the thread that started the ranks, and the reason; undefined if none has. */

@@ -35,10 +35,10 @@ const UNIT_LENGTH = 8;
 const UNIT = 9;
 const ENTRY_WORDS = 32;
 const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
-/** The entry behind the kept calls, for a rank's last point-to-point message: messages have no number in the group. */
-export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
+/** Slot for the last send/receive, which has no sequence number. */
+export const P2P_ENTRY: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
 export const CALL_LOG_HEAD_WORDS: number = ENTRIES;
-export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;
+export const CALL_LOG_WORDS: number = P2P_ENTRY + ENTRY_WORDS;
 
 type LoggedCall = Omit<Call, "detail">;
 
@@ -69,7 +69,7 @@ export class CallLog {
     const { kind, phase, dtype, count, detail, sequence, step } = call;
     const unit = this.#known(call.unit);
     const words = this.#own;
-    const begin = isCollective(call) ? placeOf(sequence) : APART;
+    const begin = isCollective(call) ? placeOf(sequence) : P2P_ENTRY;
     Atomics.store(words, begin + SEQUENCE, 0);
     words[begin + TYPE] = CALL_KINDS.indexOf(kind) | (phase === undefined ? 0 : PHASES.indexOf(phase) + 1) << 8 |
       (dtype === undefined ? 0 : dtype.code + 1) << 16;
@@ -117,7 +117,7 @@ export class CallLog {
   /**
    * A rank's call of that number; undefined if it is not kept any more.
    *
-   * @param begin {@link APART} for the rank's last message to or from one other rank, if it came after that call
+   * @param begin {@link P2P_ENTRY} for the rank's last send/receive, if it came after that call
    */
   read(rank: number, sequence: number, begin: number = placeOf(sequence)): LoggedCall | undefined {
     const words = this.#log(rank);

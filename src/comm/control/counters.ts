@@ -1,12 +1,11 @@
 /**
- * Order between ranks that share memory: counters that only rise, and rounds built of two of them. A rank raises its own
- * counter alone (modulo 2^32), so a wait is always until a rank's counter has reached n.
+ * Monotonic counters (mod 2^32) in shared memory, and on them a broadcast ring of {@link DEPTH} slots a rank: SENT = produced,
+ * TAKEN = consumed. A rank raises its own counter alone, so a wait is always until a rank's counter has reached n.
  *
- * Note [Rounds]: ranks pass data in numbered rounds, which are the same for all ranks. Each rank owns {@link DEPTH} parts of
- * memory. In round k, a rank
+ * Note [Rounds]: ranks pass data in numbered rounds, which are the same for all ranks. In round k, a rank
  * 1. waits until every peer's TAKEN is at least k - DEPTH + 1;
- * 2. writes its part k mod DEPTH, and raises its SENT to k + 1;
- * 3. reads a peer's part k mod DEPTH once that peer's SENT is k + 1;
+ * 2. writes its slot k mod DEPTH, and raises its SENT to k + 1;
+ * 3. reads a peer's slot k mod DEPTH once that peer's SENT is k + 1;
  * 4. raises its TAKEN to k + 1 after its last read.
  *
  * @module
@@ -14,7 +13,7 @@
 import { at } from "../../at.ts";
 import type { ControlPlane } from "../control_plane.ts";
 
-/** Parts of a rank's memory: the most rounds by which writing is ahead of reading. */
+/** Slots of a rank's ring: the most rounds by which writing is ahead of reading. */
 export const DEPTH = 4;
 
 /** One counter of each rank of a group. */
@@ -46,7 +45,7 @@ export class Counters {
     return ((Atomics.load(at(this.#blocks, rank, "rank"), this.#word) - target) | 0) >= 0;
   }
 
-  /** Waits until a rank's counter has reached `target`. @param stage the rank's awaited step, e.g. `contributing` */
+  /** Waits until a rank's counter has reached `target`. @param stage the rank's awaited step, e.g. `its contribution` */
   wait(rank: number, target: number, stage: string): void {
     if (!this.reached(rank, target)) this.#control.wait(() => this.reached(rank, target), stage, rank);
   }
@@ -74,30 +73,30 @@ export class Rounds {
     this.#taken = new Counters(control, blocks, taken);
   }
 
-  /** Waits until this rank's part for a round is free; returns the part's number. */
+  /** Waits until this rank's slot for a round is free; returns the slot's number. */
   begin(round: number): number {
-    this.#taken.waitAll(round - DEPTH + 1, "taking what was sent before");
+    this.#taken.waitAll(round - DEPTH + 1, "its read of an earlier round");
     return round % DEPTH;
   }
 
-  /** Tells the peers that this rank has written its part. */
+  /** Tells the peers that this rank has written its slot. */
   publish(round: number): void {
     this.#sent.raise(round + 1);
   }
 
-  /** Waits until rank `rank` has written its part. */
+  /** Waits until rank `rank` has written its slot. */
   wait(round: number, rank: number): void {
-    this.#sent.wait(rank, round + 1, "contributing");
+    this.#sent.wait(rank, round + 1, "its contribution");
   }
 
-  /** Waits until every peer has written its part. */
+  /** Waits until every peer has written its slot. */
   waitAll(round: number): void {
-    this.#sent.waitAll(round + 1, "contributing");
+    this.#sent.waitAll(round + 1, "its contribution");
   }
 
-  /** Waits until every peer has read all parts of this rank. */
+  /** Waits until every peer has read all slots of this rank. */
   drain(): void {
-    this.#taken.waitAll(this.next, "taking what was sent before");
+    this.#taken.waitAll(this.next, "its read of an earlier round");
   }
 
   /** Tells the peers that this rank has read all that it needs. */

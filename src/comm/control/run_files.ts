@@ -17,8 +17,8 @@ import type { Posix } from "../../ffi/posix.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { attempt } from "../together.ts";
 
-/** Longest time that a sweep or a check may hold a lock. */
-const GLANCE_MS = 400;
+/** Longest time that a claim tries again, as a sweep or a check may hold the lock for a moment. */
+const CLAIM_RETRY_MS = 400;
 
 /** The files of one run of one user in one directory. */
 export class RunFiles {
@@ -52,7 +52,7 @@ export class RunFiles {
   async claim(rank: number): Promise<number> {
     const path = this.#lockPath(rank);
     const { posix } = this;
-    const deadline = performance.now() + GLANCE_MS;
+    const deadline = performance.now() + CLAIM_RETRY_MS;
     for (;;) {
       const old = this.#inDirectory(() => this.#open(path));
       if (old !== undefined) {

@@ -21,16 +21,17 @@ import { type ControlOptions, ControlPlane, type Place } from "../control_plane.
 import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
 import type { AbortArea, Absence } from "./abort.ts";
 import type { BlockMemory } from "./block_memory.ts";
-import { APART, CALL_LOG_HEAD_WORDS, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
+import { CALL_LOG_HEAD_WORDS, CALL_LOG_WORDS, CallLog, P2P_ENTRY } from "./call_log.ts";
 import { lazily } from "../lazily.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
 
-// Words of a rank's block. The owner alone writes the first line; sleepers write the second.
+// int32 indices in a rank's block. Words 0-31: written by the owner only. BELL (futex word): incremented by the owner and by an
+// aborting rank. SLEEPERS: changed by waiters.
 const STATE = 0;
 const BELL = 32;
 const SLEEPERS = 33;
 const LOG = 64;
-/** The words of a block that sleepers write. */
+/** The words of a block that other ranks write: BELL and SLEEPERS. */
 export const SLEEP_WORDS: { readonly begin: number; readonly end: number; readonly sleepers: number } = {
   begin: BELL,
   end: LOG,
@@ -51,7 +52,8 @@ const PROBE_MS = 250;
 const SLEEP_MS = 50;
 
 /** Remedy for the most frequent cause of different calls. */
-const REMEDY = "whatever one rank calls, every rank must call it: take it out of any 'if' on the rank";
+const REMEDY =
+  "all ranks of a group must make the same collectives in the same order: look for one inside an 'if' on the rank";
 
 /** The state of one rank that all its groups share. */
 export interface World {
@@ -267,7 +269,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#refresh();
     const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
     const gone = this.worldRank(peer);
-    const detail = `rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`;
+    const detail = `rank ${gone} ${how} while this rank waited for ${stage}; last ${this.#seen(peer)}`;
     if (!hasLeft) this.stop(detail, gone);
     // A rank that left because it failed reports the cause itself, so no wait is reported here.
     super.stop(`${detail}; ${REMEDY}`, gone);
@@ -277,7 +279,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     const seen = this.#peers.map((peer) =>
       `rank ${this.worldRank(peer)}${awaited.includes(peer) ? " (awaited)" : ""} was last ${this.#seen(peer)}`
     );
-    this.stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
+    this.stop(`waited ${this.timeoutSeconds} s for ${stage}; ${seen.join("; ")}`);
   }
 
   /** Reports the call that this rank waits in, and the ranks missing from it, if the abort asks for it. */
@@ -292,13 +294,13 @@ export abstract class SharedControlPlane extends ControlPlane {
       const how = this.worldRank(peer) === absence.dead
         ? "died"
         : this.#log.difference(peer) !== undefined
-        ? "is elsewhere"
+        ? "is in a different collective"
         : this.#log.newest(peer) < call.sequence
-        ? "has not come"
+        ? "has not reached it"
         : undefined;
       return how === undefined ? [] : `rank ${this.worldRank(peer)} ${how} and was last ${this.#seen(peer)}`;
     });
-    const whom = missing.length === 0 ? "nobody of the group is missing there" : missing.join("; ");
+    const whom = missing.length === 0 ? "all ranks of the group have reached it" : missing.join("; ");
     const where = `${this.place}, step ${call.step}, call ${call.sequence}`;
     this.report(`Rank ${this.worldRank(this.rank)} waits in ${describeCall(call)} (${where}): ${whom}`);
   }
@@ -333,7 +335,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   #seen(rank: number): string {
     const sequence = this.#log.newest(rank);
     if (sequence === 0) return "seen joining, with no call yet";
-    const call = this.#log.read(rank, sequence, APART) ?? this.#log.read(rank, sequence);
+    const call = this.#log.read(rank, sequence, P2P_ENTRY) ?? this.#log.read(rank, sequence);
     const where = Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after";
     return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)} of step ${call.step}`}`;
   }
@@ -353,7 +355,9 @@ export abstract class SharedControlPlane extends ControlPlane {
     const texts = Map.groupBy(this.worldRanks, (_, rank) => {
       const call = this.#log.read(rank, sequence);
       if (call !== undefined) return `calls ${describeCall(call)}`;
-      return this.#log.newest(rank) < sequence ? "has not come so far" : "is further";
+      return this.#log.newest(rank) < sequence
+        ? "has not reached this call"
+        : "is past this call, which is no longer in its log";
     });
     const isSameText = [...texts.keys()].filter((text) => text.startsWith("calls")).length === 1;
     const what = !isFirst

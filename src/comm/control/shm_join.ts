@@ -72,15 +72,16 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
 }
 
 /**
- * Takes the place of a rank that has ended: the ranks that wait for it to join fail with the reason. No effect if it had joined.
+ * Acts for a rank that ended before it joined, so that the others' rendezvous fails at once with `reason`. No effect if it had joined.
  *
- * @param over ends the attempt where no rank waits
+ * @param options those of the rank that ended
+ * @param signal ends the attempt where no rank waits
  */
-export async function giveUpShm(
+export async function failRendezvousFor(
   posix: Posix,
   { rank, worldSize, run, directory = "/dev/shm" }: ShmJoinOptions,
   reason: string,
-  over: AbortSignal,
+  signal: AbortSignal,
 ): Promise<void> {
   const files = new RunFiles(posix, directory, sha256([run]).slice(0, 16));
   const mapHead = (descriptor: number): Int32Array =>
@@ -95,11 +96,11 @@ export async function giveUpShm(
     Atomics.store(words, SIZE, worldSize);
     const isMissing = (peer: number): boolean => Atomics.load(words, STATES + peer) !== JOINED;
     const ranks = Array.from({ length: worldSize }, (_, peer) => peer);
-    while (!over.aborted && ranks.some(isMissing)) await sleep(STAND_IN_MS);
+    while (!signal.aborted && ranks.some(isMissing)) await sleep(STAND_IN_MS);
     files.release(rank, lock);
     return;
   }
-  for (; !over.aborted; await sleep(STAND_IN_MS)) {
+  for (; !signal.aborted; await sleep(STAND_IN_MS)) {
     const descriptor = files.openHeld(0);
     if (descriptor === undefined) continue;
     const head = new Int32Array(HEAD_BYTES / 4);

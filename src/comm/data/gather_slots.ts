@@ -30,7 +30,7 @@ import type { GatherMemory } from "../data_plane.ts";
  * Slots and windows are multiples of this many bytes: the driver shares memory between cards in such units, so the allocator
  * counts exactly what is taken.
  */
-export const GRANULARITY: number = 2 ** 21;
+const GRANULARITY: number = 2 ** 21;
 
 /** Smaller windows are not registered: {@link GRANULARITY} bytes each would cost more than the kernels that gather them. */
 const LEAST_WINDOW = 4096;

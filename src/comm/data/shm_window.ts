@@ -58,7 +58,7 @@ export function openShmWindow(
     pointer,
     beginWrite(): void {
       gathered.raise(epoch + 1);
-      gathered.waitAll(epoch + 1, "finishing its gathers before the write");
+      gathered.waitAll(epoch + 1, "its last gather before the write");
     },
     endWrite: () => published.raise(++epoch),
     gather(dst, offsets): Work {
@@ -67,7 +67,7 @@ export function openShmWindow(
         const peer = (rank + i) % size;
         const byteLength = at(byteLengths, peer, "part of rank");
         const place = devicePtr(dst + at(offsets, peer, "offset of rank"));
-        if (peer !== rank) published.wait(peer, epoch, "publishing what it wrote");
+        if (peer !== rank) published.wait(peer, epoch, "its publication of what it wrote");
         const part = provider.offset(address, at(begins, peer, "part of rank"));
         if (nonTemporal !== undefined) nonTemporal.copy(place, provider.numberOf(part), byteLength);
         else if (peer === rank) device.copy(place, pointer, byteLength);

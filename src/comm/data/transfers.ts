@@ -38,7 +38,7 @@ export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void 
   while (open.size > 0) {
     // Only peers with open messages are awaited: others may have left.
     const peers = [...new Set([...open.values()].map(({ peer }) => peer))];
-    if (!isReady()) lanes.control.wait(isReady, "passing messages", peers.length === 1 ? peers[0] : peers);
+    if (!isReady()) lanes.control.wait(isReady, "point-to-point messages", peers.length === 1 ? peers[0] : peers);
     for (const [message, { peer, ready }] of open) {
       if (!ready()) continue;
       const next = message.next();

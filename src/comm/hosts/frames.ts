@@ -18,7 +18,7 @@ import { at } from "../../at.ts";
 import { UnsupportedError } from "../../errors.ts";
 
 /** Kinds of frames, by their code. */
-export const FRAME_KINDS = [
+const FRAME_KINDS = [
   "challenge",
   "hello",
   "welcome",

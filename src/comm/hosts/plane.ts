@@ -117,7 +117,7 @@ function finish(
     }
     const { rank, ready } = step.value;
     if (ready()) continue;
-    control.wait(ready, "contributing", rank);
+    control.wait(ready, "its contribution", rank);
     hasWaited = true;
   }
 }
@@ -163,7 +163,7 @@ export class HostsControlPlane extends SharedControlPlane {
 }
 
 /** Makes shared parts for the ranks of several hosts. */
-export function shareOver(link: StoreLink): ShareParts {
+function shareOver(link: StoreLink): ShareParts {
   return ({ name, rank, worldRanks }, byteLength, owner) => {
     const id = link.idOf(`${name}: ${owner}`, worldRanks);
     const replica = new Replica({ id, worldRanks, rank, byteLength });

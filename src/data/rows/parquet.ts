@@ -16,11 +16,6 @@ const MAGIC = "PAR1";
 /** Unpacked bytes of columns that are decoded at once, where a row group has more and says where its pages begin. */
 const PART_BYTES = 2 ** 27;
 
-/** True if bytes begin as a Parquet file does. */
-export function isParquet(head: Uint8Array): boolean {
-  return head.length > 4 && new TextDecoder("latin1").decode(head.subarray(0, 4)) === MAGIC;
-}
-
 /** A cell that has no value in JSON, with the reason. */
 class BadCell {
   readonly problem: RowProblem;

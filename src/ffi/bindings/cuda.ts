@@ -56,7 +56,7 @@ export const CU_TENSOR_MAP = {
 } as const;
 
 /** Functions of the CUDA driver. */
-export const CUDA_BINDINGS = {
+const CUDA_BINDINGS = {
   cuDriverGetVersion: { args: [{ out: "i32" }], result: "i32", check: "status" },
   // (library, code, JIT options, their values, their count, library options, their values, their count)
   cuLibraryLoadData: {

@@ -10,7 +10,7 @@ export const RTLD_NOW = 2;
 export const RTLD_GLOBAL = 0x100;
 
 /** Functions of the dynamic linker. */
-export const LIBDL_BINDINGS = {
+const LIBDL_BINDINGS = {
   dlopen: { args: ["cstring", "i32"], result: "address", check: "notNull" },
   // (handle of dlopen, symbol); null if the library lacks it
   dlsym: { args: ["address", "cstring"], result: "address", check: "none" },

@@ -35,9 +35,8 @@ export const MPI_THREAD_FUNNELED: Readonly<Record<MpiAbi, number>> = { openmpi: 
 /** Bytes that hold a handle, and an `MPI_Status`, of every ABI. */
 export const MPI_HANDLE_BYTES = 8;
 export const MPI_STATUS_BYTES = 64;
-/** Longest texts of every ABI, in bytes. */
+/** Longest text of every ABI, in bytes. */
 export const MPI_MAX_LIBRARY_VERSION_STRING = 8192;
-export const MPI_MAX_ERROR_STRING = 512;
 
 /** Largest tag that every library takes. */
 export const MPI_LEAST_TAG_UB = 32767;

@@ -25,7 +25,7 @@ export interface FamilyParts {
 }
 
 /** Embedding, final norm and head. */
-export const OUTER = {
+const OUTER = {
   "model.embed_tokens": "token_embd",
   "model.norm": "output_norm",
   lm_head: "output",

@@ -160,11 +160,11 @@ const BROKEN =
 const LOSSES: readonly (readonly [loss: Loss, said: RegExp])[] = [
   [
     { step: 1, how: "is killed in a forward", hasGraph: false },
-    /^CollectiveError: .*rank 1 died \(its process or Worker is gone\) while it was awaited/,
+    /^CollectiveError: .*rank 1 died \(its process or Worker is gone\) while this rank waited for/,
   ],
   [
     { step: 5, how: "is killed before a step", hasGraph: true },
-    /^CollectiveError: .*rank 1 died \(its process or Worker is gone\) while it was awaited/,
+    /^CollectiveError: .*rank 1 died \(its process or Worker is gone\) while this rank waited for/,
   ],
   [{ step: 1, how: "throws in a forward", hasGraph: false }, /^CollectiveError: .*RangeError: a block throws/],
   [{ step: 3, how: "throws in a forward", hasGraph: true }, /^CollectiveError: .*RangeError: a block throws/],

@@ -129,6 +129,29 @@ test("collectives of FSDP run beside compute, and the host waits for nothing bef
   }
 });
 
+test("a gather to memory that is not registered comes after the computation of the unit before the last", {
+  skip,
+  timeout: 300_000,
+}, async () => {
+  const variables = { ...(await buildCudaTwin()).variables, TWIN_NCCL: "22605" }; // which registers none
+  for (const { operations } of valuesOf(await world(2, eventsOfStep, { over: "nccl", variables, data: false }))) {
+    const gathers = operations.filter(({ name }) => name === "all-gather");
+    const [, , second, again] = gathers;
+    assert.ok(gathers.length === 5 && second !== undefined && again !== undefined);
+    // The root is gathered, then each of two blocks, then the second block for its backward.
+    const first = computeOf(operations.slice(0, operations.indexOf(second))).filter(({ name }) =>
+      name !== "free"
+    ).at(-1) ?? assert.fail();
+    assert.ok(
+      (second.after[COMPUTE] ?? NaN) < first.index,
+      "the second block is gathered beside the first's computation",
+    );
+    const awaited = operations.find(({ stream, index }) => stream === COMPUTE && index === again.after[COMPUTE]);
+    assert.equal(awaited?.name, "free", "its next gather waits for the first block's memory");
+    assert.ok(awaited.index > first.index && awaited.index < first.index + 5);
+  }
+});
+
 test("what is offloaded is copied beside compute, and the host waits for nothing before the norm", {
   skip,
   timeout: 300_000,

@@ -36,7 +36,7 @@ function trainIn(device: Device, group: ProcessGroup, offloads: boolean, mark: (
 
 /** The memory that is registered where NCCL registers. */
 function ownersOf({ allocator }: Device): readonly string[] {
-  return allocator.owners(1000).filter(({ owner }) => /window|gathered|on its way/.test(owner))
+  return allocator.owners(1000).filter(({ owner }) => /window|gathered|shard on the device|on its way/.test(owner))
     .map(({ owner, bytes }) => `${owner}: ${bytes}`).sort();
 }
 

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { openProvider } from "../../../src/ffi/mod.ts";
@@ -20,7 +20,7 @@ const cache = fileURLToPath(new URL("../../../.cache/twin", import.meta.url));
 /** Tools that the doubles need and that are missing; undefined where they can be built. */
 export function lackingForTwin(): string | undefined {
   if (process.platform !== "linux" || process.arch !== "x64") return "Linux on x86-64";
-  return spawnSync("g++", ["--version"]).status === 0 ? undefined : "g++";
+  return ["g++", "flock"].find((tool) => spawnSync(tool, ["--version"]).status !== 0);
 }
 
 /** Functions by which tests ask the double of the CUDA runtime. */
@@ -120,19 +120,19 @@ export async function buildCudaTwin(): Promise<CudaTwin> {
   if (!existsSync(place)) {
     mkdirSync(cache, { recursive: true });
     const made = mkdtempSync(`${cache}/building-`);
-    // Kernels name the double that they are linked to by its last place.
-    compile("cudart", made, []);
-    compile("nvrtc", made, [`-DTWIN_FOLDER="${folder}"`, `-DTWIN_RUNTIME="${place}/cudart.so"`]);
-    compile("cublaslt", made, [`${made}/cudart.so`]);
-    compile("nccl", made, [`${made}/cudart.so`]);
-    compile("cudnn", made, [`${made}/cudart.so`]);
-    compile("idle", made, []);
-    try {
-      renameSync(made, place);
-    } catch (error) {
-      if (!existsSync(place)) throw error; // another process was faster
-      rmSync(made, { recursive: true });
-    }
+    const linked = [`${made}/cudart.so`];
+    const first = [
+      compile("cudart", made, []),
+      // Kernels name the double that they are linked to by its last place.
+      compile("nvrtc", made, [`-DTWIN_FOLDER="${folder}"`, `-DTWIN_RUNTIME="${place}/cudart.so"`]),
+      compile("idle", made, []),
+    ];
+    const second = ["cublaslt", "nccl", "cudnn"].map((name) => compile(name, made, linked));
+    const build = `test -e '${place}' || { ${[...first, ...second].join(" && ")} && mv '${made}' '${place}'; }`;
+    // Processes that need the doubles at the same time wait for the one that builds them.
+    const { status, stderr } = spawnSync("flock", [`${cache}/building.lock`, "sh", "-c", build], { encoding: "utf8" });
+    assert.equal(status, 0, `g++ cannot build the doubles: ${stderr}`);
+    rmSync(made, { recursive: true, force: true });
   }
   const variables = variablesOf((name) => `${place}/${name}.so`, `${place}/kernels`);
   const idle = variablesOf(() => `${place}/idle.so`, `${place}/idle-kernels`);
@@ -158,15 +158,11 @@ export async function openTwin(environment: Environment = processEnvironment()):
   return { runtime: provider.load("double of the CUDA runtime", path, TWIN_BINDINGS) };
 }
 
-function compile(name: string, to: string, options: readonly string[]): void {
+/** The shell command that builds a double from its source. */
+function compile(name: string, to: string, options: readonly string[]): string {
   const soname = `-Wl,-soname,fullyshard-twin-${name}.so`;
   const flags = ["-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", "-fno-strict-aliasing", soname, "-ldl"];
-  const { status, stderr } = spawnSync(
-    "g++",
-    [`${folder}${name}.cpp`, "-o", `${to}/${name}.so`, ...flags, ...options],
-    {
-      encoding: "utf8",
-    },
+  return ["g++", `${folder}${name}.cpp`, "-o", `${to}/${name}.so`, ...flags, ...options].map((one) => `'${one}'`).join(
+    " ",
   );
-  assert.equal(status, 0, `g++ cannot build ${name}.cpp: ${stderr}`);
 }

@@ -44,7 +44,7 @@ export class Communicator {
     this.control = control;
     this.#all = all;
     this.#comm = comm;
-    all.wait(() => !this.isInProgress, "making communicators");
+    all.wait(() => !this.isInProgress, "communicators to be made");
     all.throwIfFailed();
   }
 
@@ -54,7 +54,7 @@ export class Communicator {
     symbols.ncclGroupStart();
     for (const call of calls) call(symbols, this.#comm, streamHandle);
     const isInProgress = symbols.ncclGroupEnd() !== 0;
-    if (isInProgress) this.#all.wait(() => !this.isInProgress, "enqueuing");
+    if (isInProgress) this.#all.wait(() => !this.isInProgress, "work to be enqueued");
   }
 
   /** Splits off the communicator of a part of the ranks, which share one `color`. Every rank of this one calls it. */
@@ -86,7 +86,7 @@ export class Communicator {
     const window = nccl.provider.out("ncclWindow_t");
     const flags = NCCL_CONSTANTS.NCCL_WIN_COLL_SYMMETRIC;
     nccl.need("ncclCommWindowRegister")(this.#comm, memory, byteLength, window, flags);
-    this.#all.wait(() => !this.isInProgress, "registering memory");
+    this.#all.wait(() => !this.isInProgress, "memory to be registered");
     this.#all.throwIfFailed();
     const isUsed = window.value !== nccl.provider.nullAddress;
     if (isUsed) this.#memory.set(memory, window.value);
@@ -104,7 +104,7 @@ export class Communicator {
     const window = this.#memory.get(memory);
     if (window === undefined) return;
     this.#all.nccl.need("ncclCommWindowDeregister")(this.#comm, window);
-    this.#all.wait(() => !this.isInProgress, "deregistering memory");
+    this.#all.wait(() => !this.isInProgress, "memory to be deregistered");
     this.#memory.set(memory, undefined);
   }
 
@@ -176,7 +176,7 @@ export class Communicators implements Disposable {
       this.config.set("CTAPolicy", NCCL_CONSTANTS.NCCL_CTA_POLICY_ZERO);
     }
     this.#control = control;
-    this.#kept.use(device.waitBy((ready) => this.wait(ready, "computing")));
+    this.#kept.use(device.waitBy((ready) => this.wait(ready, "enqueued work to end")));
   }
 
   /** Makes the communicator of all ranks. Collective. */
