@@ -300,7 +300,7 @@ class Training {
     const why = signal !== undefined ? `, as ${signal} came` : STOP_WORDS[stops];
     const without = evaluations.best?.evaluations_without_gain;
     const where = endsEarly
-      ? `Stopped early after step ${this.#step} of ${steps} ${
+      ? `Stopped early after step ${this.#step} of ${steps}${
         without === undefined ? "" : ` (no improvement in ${countOf(without, "evaluation")})`
       }`
       : this.#step < steps

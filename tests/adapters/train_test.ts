@@ -180,9 +180,12 @@ test("settings of an adapter are refused where they say nothing, or two things",
   } as const;
   assert.equal(loraOptionsOf(none), undefined);
   const wrong = [
-    [{ ...none, loraAlpha: 8 }, /loraAlpha: expected loraR with it, got 8 alone/],
-    [{ ...none, loraTargetModules: ["q_proj"] }, /loraTargetModules: expected loraR with it/],
-    [{ ...none, useRslora: true }, /useRslora: expected loraR with it/],
+    [
+      { ...none, loraAlpha: 8 },
+      /loraAlpha: expected loraR to be set too, got 8 without it; set loraR, or remove loraAlpha/,
+    ],
+    [{ ...none, loraTargetModules: ["q_proj"] }, /loraTargetModules: expected loraR to be set too/],
+    [{ ...none, useRslora: true }, /useRslora: expected loraR to be set too/],
     [
       { ...none, frozenDtype: "bfloat16" },
       /frozenDtype: expected loraR or adapter to be set too, got 'bfloat16' without it/,

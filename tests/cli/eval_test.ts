@@ -177,7 +177,7 @@ test("fullyshard eval cuts the begins of texts that are longer than the model's 
   const flags = [MODEL, "--data", folder.write("long.jsonl", lines(rows)), ...tokenizerOf("bytes"), "--add-bos-token"];
   await refuses(
     flags,
-    /long\.jsonl:1: data: expected at most 40 tokens, the model's positions, got \d+ tokens with choice 0 \("Done again\."\): shorten it, or cut the begins of such texts by '--truncate'/,
+    /long\.jsonl:1: data: expected at most 40 tokens, the model's positions, got \d+ tokens with choice 0 \("Done again\."\): shorten it, or cut the beginnings of such texts by '--truncate'/,
   );
   const [got] = await measured(...flags, "--truncate", "--log-samples");
   isAsExpected(got, expected);

@@ -69,8 +69,8 @@ test("a run that loses one of two ranks goes on from memory, as if resumed by ha
   using folder = temporaryDirectory();
   const launcher = ["--max-restarts", "1", "--redundancy", "1"];
   const { stderr } = await elastic(folder, "1:2", [...BATCH, "--steps", "6", "fault=1:4:kill"], launcher);
-  const division = /among 2 \(1 micro-batch of a rank\), 1 \(2 micro-batches of a rank\) ranks\n/;
-  assert.match(stderr, /goes on from memory, .* after each step\. A global batch of 6 can be divided/);
+  const division = /: 2 \(1 micro-batch per rank\), 1 \(2 micro-batches per rank\)\n/;
+  assert.match(stderr, /continues from memory, .* after each step\. World sizes that divide the global batch of 6/);
   assert.match(stderr, division);
   assert.match(stderr, /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/);
   assert.match(stderr, /fullyshard: going on with 1 of 2 ranks \(restart 1 of 1\)\n/);

@@ -128,7 +128,7 @@ test("planRun() reads how a run goes on when ranks are lost", () => {
     const [argv, pattern] of [
       [["--nproc-per-node", "2:4", "t.ts"], /--max-restarts: expected a number from 1, as a range .*, got '0'/],
       [["--nproc-per-node", "4:2", "t.ts"], /--nproc-per-node: expected a number from 1, .* got '4:2'/],
-      [["--redundancy", "1", "t.ts"], /--redundancy: expected --max-restarts from 1 with it, got '1'/],
+      [["--redundancy", "1", "t.ts"], /--redundancy: expected --max-restarts of at least 1 to be set too, got '1'/],
       [["--max-restarts=1", "--redundancy=2", "t.ts"], /--redundancy: expected 0 or 1, got '2'/],
       [
         ["--max-restarts=1", "--redundancy-every=2", "t.ts"],

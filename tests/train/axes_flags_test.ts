@@ -95,7 +95,7 @@ test("sizes that the ranks do not have, and axes that are not implemented yet, a
       [
         ["--ep-size", "2", "--tp-size", "2"],
         4,
-        /epSize: expected 1 with a tensor axis, .* not implemented together yet, got 2/,
+        /epSize: expected 1 with a tensor axis, .*not implemented together yet, got 2/,
       ],
       [["--ep-size", "2", "--cp-size", "2"], 4, /epSize: expected 1 with cpSize above 1, .*, got 2/],
       [

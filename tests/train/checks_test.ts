@@ -13,7 +13,7 @@ test("requireThreads() refuses more threads than the cores can keep busy", async
   for (const threads of [undefined, 1, most]) requireThreads({ threads });
   assert.throws(() => requireThreads({ threads: most + 1 }), (error) => {
     assert.ok(error instanceof ConfigError);
-    assert.match(error.message, new RegExp(`--threads: expected at most ${most} on \\d+ cores?, .* got ${most + 1}`));
+    assert.match(error.message, new RegExp(`--threads: expected at most ${most} on \\d+ cores?; .* got ${most + 1}`));
     return true;
   });
   if (most >= 1024) return;

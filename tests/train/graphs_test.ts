@@ -37,7 +37,7 @@ test("requireGraphs() refuses by key what a graph cannot hold", () => {
     [
       () => requireGraphs({ ...ASKED, cpuOffload: true }, { ...CARD, traits: traced }, BY_NCCL),
       ["trace", "cpuOffload"],
-      /cpuOffload: expected false with cudaGraphs, got true: the host updates what is offloaded/,
+      /cpuOffload: expected false with cudaGraphs, got true: offloaded parameters are updated by the host/,
     ],
     [
       () => requireGraphs(ASKED, CARD, STAGED),
