@@ -8,10 +8,11 @@ import { build } from "esbuild";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, extname, posix } from "node:path";
 import { fileURLToPath } from "node:url";
-import { buildDemo } from "../demo/build.ts";
+import { absent, buildDemo } from "../demo/build.ts";
 import { addressFrom, brokenLinks, isForeign } from "./links.ts";
 import { codeBlock, type RenderedPage, renderMarkdown, type Surroundings } from "./markdown.ts";
 import { searchIndex, type SearchPart } from "./search_index.ts";
+import { PLACES } from "./places.ts";
 import { PAGES, type SitePage } from "./subjects.ts";
 import { pageOf } from "./template.ts";
 
@@ -64,11 +65,17 @@ function requireAllPages(): void {
 }
 
 function addDocument({ source, path, label }: SitePage, files: Files, parts: SearchPart[]): void {
+  const scripts: string[] = [];
   const surroundings: Surroundings = {
     addressOf: (href) => isForeign(href) ? href : addressFrom(path, targetOf(href, source, files)),
+    inPlaceOf: (comment) => {
+      const place = Object.hasOwn(PLACES, comment) ? PLACES[comment] : undefined;
+      scripts.push(...place?.scripts ?? []);
+      return place?.markup;
+    },
   };
   const { title, markup, headings, parts: own } = rendered(source, surroundings);
-  files.set(path, pageOf({ path, title, markup, headings }));
+  files.set(path, pageOf({ path, title, markup, headings, scripts }));
   for (const { heading, text } of own) {
     const address = heading === undefined ? path : `${path}#${heading.id}`;
     parts.push({ address, page: label, heading: heading?.text ?? "", text });
@@ -106,20 +113,25 @@ function targetOf(href: string, source: string, files: Files): string {
 
 /** Style, scripts and what they load. */
 async function assets(): Promise<Files> {
+  const entries = ["site", "theme", "estimate", "estimate_worker"];
   const { outputFiles } = await build({
     absWorkingDir: ROOT,
-    entryPoints: { site: "scripts/site/page/site.ts", theme: "scripts/site/page/theme.ts" },
+    entryPoints: entries.map((name) => `scripts/site/page/${name}.ts`),
     outdir: ".",
     bundle: true,
     minify: true,
     write: false,
     format: "esm",
     platform: "browser",
-    target: "es2022",
+    target: "esnext",
+    // What opens native libraries and cards, which an estimate does not.
+    external: ["*/native/device.ts", "*/cuda/device.ts", "*/cuda/libraries.ts", "*/file_pool.ts"],
+    plugins: [absent],
     legalComments: "none",
     logLevel: "warning",
   });
   const files: Files = new Map(outputFiles.map(({ path, contents }) => [posix.basename(path), contents]));
   files.set("site.css", readFileSync(`${ROOT}scripts/site/page/site.css`));
+  files.set("pkg/strict.wasm", readFileSync(`${ROOT}wasm/pkg/strict.wasm`));
   return files;
 }

@@ -6,10 +6,11 @@
  */
 import process from "node:process";
 import { type Flag, helpAsked } from "../config/flags.ts";
-import { configHelp } from "../config/resolve.ts";
+import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { terminal } from "../runtime/terminal.ts";
+import { foreignPresets } from "../train/presets.ts";
 import { ESTIMATE_SECTIONS } from "./estimate_config.ts";
 import { estimateOf } from "./estimate_of.ts";
 import { estimateJson, estimateLines } from "./estimate_text.ts";
@@ -33,8 +34,9 @@ export async function estimate(argv: readonly string[]): Promise<number> {
     out.write(`${await configHelp(ESTIMATE_SECTIONS, usage, out.columns())}\n`);
     return 0;
   }
-  const found = await estimateOf(argv, { localWorldSize: processEnvironment().integer("LOCAL_WORLD_SIZE") });
-  const text = found.config.json ? [JSON.stringify(estimateJson(found))] : estimateLines(found);
+  const config = await resolveConfig(ESTIMATE_SECTIONS, { argv, presets: foreignPresets({}, []) });
+  const found = await estimateOf(config, { localWorldSize: processEnvironment().integer("LOCAL_WORLD_SIZE") });
+  const text = config.json ? [JSON.stringify(estimateJson(found))] : estimateLines(found);
   process.stdout.write(`${text.join("\n")}\n`);
   return 0;
 }

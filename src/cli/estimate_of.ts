@@ -5,18 +5,23 @@
  */
 import { at } from "../at.ts";
 import { slotsOf } from "../axes/pipeline_schedule.ts";
-import { resolveConfig } from "../config/resolve.ts";
+import { problemsOf } from "../config/problems.ts";
+import type { ResolvedConfig } from "../config/resolve.ts";
 import { OWN_ATTENTION } from "../device/attention.ts";
 import { ConfigError } from "../errors.ts";
+import type { Section } from "../config/section.ts";
+import type { Logger } from "../runtime/log.ts";
 import { dataRanks } from "../train/axes_config.ts";
 import type { ParallelConfig, StepConfig } from "../train/config.ts";
 import { estimateStep, type StepEstimate } from "../train/estimate.ts";
 import type { ModelSource } from "../train/open_model.ts";
-import { foreignPresets } from "../train/presets.ts";
 import { predictStages, predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
 import { ESTIMATE_SECTIONS, type EstimateConfig, USUAL } from "./estimate_config.ts";
 
-/** What is estimated: the keys of the command. */
+/** The keys of the command. */
+export type EstimateInput = ResolvedConfig<typeof ESTIMATE_SECTIONS>;
+
+/** These, with those of a training that an estimate has no flags for. */
 export type EstimateKeys = EstimateConfig & StepConfig;
 
 /** An estimate. */
@@ -35,18 +40,40 @@ export interface EstimateSurroundings {
   readonly source?: ModelSource | undefined;
   /** Ranks of a host, where the arguments do not say. */
   readonly localWorldSize?: number | undefined;
+  /** Receives notices about the model. @default standard error */
+  readonly log?: Logger;
+}
+
+/**
+ * The keys of the command from values by their names, for a program that has no arguments.
+ *
+ * @throws {ConfigError} for values that are wrong, and keys that there are not
+ */
+export function estimateInput(values: Readonly<Record<string, unknown>>): EstimateInput {
+  const left = new Set(Object.keys(values));
+  const parse = <Value extends object>({ schema }: Section<Value>): Value => {
+    const own = Object.fromEntries(Object.entries(values).filter(([name]) => name in schema.shape));
+    for (const name of Object.keys(own)) left.delete(name);
+    const result = schema.safeParse(own);
+    if (result.success) return result.data;
+    throw new ConfigError(result.error.issues.flatMap((issue) => problemsOf(issue, own, () => ({}))));
+  };
+  const [own, adapter, preference, parallel, axes, foreign] = ESTIMATE_SECTIONS;
+  const input = { ...parse(adapter), ...parse(preference), ...parse(parallel), ...parse(axes), ...parse(foreign) };
+  const found = { ...input, ...parse(own) };
+  const unknown = [...left].map((path) => ({ path, expected: "no such key", got: String(values[path]) }));
+  if (unknown.length > 0) throw new ConfigError(unknown);
+  return found;
 }
 
 /**
  * Estimates a step.
  *
- * @param argv the arguments after `estimate`
- * @throws {ConfigError} for arguments that are wrong, and sizes that do not fit the model
+ * @throws {ConfigError} for sizes that do not fit each other or the model
  * @throws {FileError} {@link CheckpointError} if there is no model configuration
  * @throws {UnsupportedError} for a model that there is not
  */
-export async function estimateOf(argv: readonly string[], surroundings: EstimateSurroundings = {}): Promise<Estimate> {
-  const resolved = await resolveConfig(ESTIMATE_SECTIONS, { argv, presets: foreignPresets({}, []) });
+export async function estimateOf(resolved: EstimateInput, surroundings: EstimateSurroundings = {}): Promise<Estimate> {
   const { nproc: worldSize, rank: asked, batch, seq: sequenceLength, microBatches, cpuMath, registersMemory } =
     resolved;
   if (asked !== undefined && asked >= worldSize) {
@@ -65,7 +92,7 @@ export async function estimateOf(argv: readonly string[], surroundings: Estimate
   });
   const stages: StepEstimate[] = [];
   for (const rank of ranks) {
-    stages.push(await estimateStep(config, source, { worldSize, rank, localWorldSize, ...place }));
+    stages.push(await estimateStep(config, source, { worldSize, rank, localWorldSize, ...place }, surroundings.log));
   }
   const most = Math.max(...stages.map(({ peakBytes }) => peakBytes));
   const told = asked === undefined ? stages.findIndex(({ peakBytes }) => peakBytes === most) : ranks.indexOf(asked);
