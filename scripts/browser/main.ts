@@ -1,8 +1,9 @@
 /**
- * The pages in a browser: reports of one run and of several, opened in Chromium in narrow and wide windows, light and dark. The last
- * line is `N passed, N failed`.
+ * The pages in a browser: reports of one run and of several, live pages, the demo and the site, opened in Chromium in narrow and wide
+ * windows, light and dark. The last line is `N passed, N failed`.
  *
- * Usage: npm run test:browser -- [--screens]; with --screens the pictures of docs/screens are taken anew.
+ * Usage: npm run test:browser -- [--screens] [--only reports|live|demo|site]; with --screens the pictures of docs/screens are taken
+ * anew.
  *
  * @module
  */
@@ -10,12 +11,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
 import { type Browser, chromium } from "playwright-core";
 import { writeReport } from "../../src/report/write_report.ts";
 import { recordLike, writeStoredRun } from "../../tests/support/stored_run.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { testFailedRun, testLivePage } from "./live.ts";
 import { buildTo, testDemoAlone, testDemoLosses, testDemoPage } from "./demo.ts";
+import { openSite, requireLicences, testDemoInside, testEstimate, testSearch, testSitePages } from "./site.ts";
 import { findChromium } from "./chromium.ts";
 import { openPage, requireFits, requireKeyboard, VIEWS, violationsOf } from "./page.ts";
 
@@ -27,9 +30,15 @@ const counts = { passed: 0, failed: 0 };
 /** A name that would run a script, end an element or leave an attribute if it was put in as it is. */
 const HOSTILE = `</script><script>globalThis.hacked=1</script><img src=x onerror="globalThis.hacked=1">"'\u0060\${1}`;
 
-process.exitCode = await main(process.argv.slice(2));
+/** Tests by the names that `--only` takes. */
+const TESTS = { reports: testReports, live: testLive, demo: testDemo, site: testSite } as const;
 
-async function main(argv: readonly string[]): Promise<number> {
+async function main(args: readonly string[]): Promise<number> {
+  const options = { screens: { type: "boolean", default: false }, only: { type: "string" } } as const;
+  const { values: { screens, only } } = parseArgs({ args: [...args], options });
+  if (only !== undefined && !Object.hasOwn(TESTS, only)) {
+    throw new Error(`--only: expected one of ${Object.keys(TESTS).join(", ")}, got '${only}'`);
+  }
   await checkFile();
   const executablePath = findChromium();
   if (executablePath === undefined) {
@@ -37,9 +46,9 @@ async function main(argv: readonly string[]): Promise<number> {
   } else {
     const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
     try {
-      await testReports(browser, argv.includes("--screens"));
-      await testLive(browser);
-      await testDemo(browser, argv.includes("--screens"));
+      for (const [name, test] of Object.entries(TESTS)) {
+        if (only === undefined || only === name) await test(browser, screens);
+      }
     } finally {
       await browser.close();
     }
@@ -145,3 +154,20 @@ async function testDemo(browser: Browser, takesScreens: boolean): Promise<void> 
   await check("the demo's losses are the command line's to the bit", () => testDemoLosses(browser, folder.path));
   await check("the demo without isolation headers trains one rank", () => testDemoAlone(browser, folder.path));
 }
+
+async function testSite(browser: Browser, takesScreens: boolean): Promise<void> {
+  using folder = temporaryDirectory();
+  await check("the site is built, and each of its pages passes", async () => {
+    using site = await openSite(folder.file("site"));
+    requireLicences(folder.file("site"));
+    for (const view of NARROW_AND_WIDE) {
+      const screens = takesScreens ? SCREENS : undefined;
+      await check(`site, ${view.width} px, ${view.colorScheme}`, () => testSitePages(browser, site, view, screens));
+    }
+    await check("the site's search, by the keyboard", () => testSearch(browser, site));
+    await check("the site's estimates are those of the command", () => testEstimate(browser, site));
+    await check("the demo inside of a page of the site", () => testDemoInside(browser, site));
+  });
+}
+
+process.exitCode = await main(process.argv.slice(2));

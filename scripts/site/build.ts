@@ -114,13 +114,15 @@ function targetOf(href: string, source: string, files: Files): string {
 /** Style, scripts and what they load. */
 async function assets(): Promise<Files> {
   const entries = ["site", "theme", "estimate", "estimate_worker"];
-  const { outputFiles } = await build({
+  const { outputFiles, metafile } = await build({
     absWorkingDir: ROOT,
     entryPoints: entries.map((name) => `scripts/site/page/${name}.ts`),
     outdir: ".",
     bundle: true,
     minify: true,
+    keepNames: true, // an estimate calls a unit by its class
     write: false,
+    metafile: true,
     format: "esm",
     platform: "browser",
     target: "esnext",
@@ -132,6 +134,18 @@ async function assets(): Promise<Files> {
   });
   const files: Files = new Map(outputFiles.map(({ path, contents }) => [posix.basename(path), contents]));
   files.set("site.css", readFileSync(`${ROOT}scripts/site/page/site.css`));
+  files.set("licences.txt", licencesOf(Object.keys(metafile.inputs)));
   files.set("pkg/strict.wasm", readFileSync(`${ROOT}wasm/pkg/strict.wasm`));
   return files;
+}
+
+/** The licences of packages among the files that scripts are made of. */
+function licencesOf(inputs: readonly string[]): string {
+  const names = new Set(inputs.flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));
+  return [...names].toSorted().map((name) => {
+    const folder = `${ROOT}node_modules/${name}`;
+    const file = readdirSync(folder).find((one) => /^licen[cs]e/i.test(one));
+    if (file === undefined) throw new Error(`'${name}' has no licence in its package`);
+    return `# ${name}\n\n${readFileSync(`${folder}/${file}`, "utf8").trim()}\n`;
+  }).join("\n");
 }

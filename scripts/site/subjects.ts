@@ -38,6 +38,13 @@ export const SUBJECTS: readonly Subject[] = [
       ...subject("", { install: "Install" }).pages,
     ],
   },
+  subject("Tutorials", {
+    tutorial_first_model: "Your first model",
+    tutorial_fine_tune: "Fine-tune a model",
+    tutorial_resume: "Go on, on other ranks",
+    tutorial_trace: "Read a trace",
+    from_pytorch: "Port a PyTorch script",
+  }),
   subject("Train", {
     recipes: "Recipes",
     models: "Models",
@@ -50,8 +57,8 @@ export const SUBJECTS: readonly Subject[] = [
     export: "Export",
   }),
   subject("FSDP", {
+    how_fsdp_works: "How FSDP works",
     demo: "FSDP in a page",
-    from_pytorch: "From PyTorch",
     fsdp: "Names and order of calls",
     fsdp_config: "Accelerate’s settings",
     tensor: "Tensors",

@@ -62,8 +62,8 @@ ${subject.pages.map((page) => entry(page, path))}</ul></section>
 ${crumbs === undefined ? "" : safe`<p class="crumbs">${crumbs}</p>\n`}<h1>${title}</h1>
 ${narrowContents(headings)}${markup}${neighbours(path)}</main>
 ${contents(headings)}</div>
-<dialog id="search" aria-label="Search"><form method="dialog"><input id="query" type="search" role="combobox" aria-label="Words to find" aria-expanded="true" aria-controls="found" aria-autocomplete="list" autocomplete="off" spellcheck="false" placeholder="Words to find"><button aria-label="Close the search">Esc</button></form>
-<ul id="found" role="listbox" aria-label="Found pages"></ul><p id="found-count" role="status"></p></dialog>
+<dialog id="search" aria-label="Search"><form method="dialog"><input id="query" type="search" aria-label="Words to find" autocomplete="off" spellcheck="false" placeholder="Words to find"><button>Close</button></form>
+<ul id="found"></ul><p id="found-count" role="status"></p></dialog>
 </body>
 </html>
 `.text;

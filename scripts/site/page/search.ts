@@ -19,7 +19,6 @@ export function startSearch(): void {
   const count = byId("found-count", HTMLParagraphElement);
   const root = document.body.dataset["root"] ?? "";
   let index: Promise<MiniSearch<IndexedPart>> | undefined;
-  let chosen = 0;
 
   const open = (): void => {
     index ??= loadIndex(root);
@@ -39,15 +38,17 @@ export function startSearch(): void {
   });
   query.addEventListener("input", () => void show());
   query.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // the form would close the dialog
+    found.querySelector("a")?.click();
+  });
+  dialog.addEventListener("keydown", (event) => {
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    const { length } = found.children;
-    if (step !== 0 && length > 0) {
-      event.preventDefault();
-      choose((chosen + step + length) % length);
-    } else if (event.key === "Enter") {
-      event.preventDefault();
-      found.children[chosen]?.querySelector("a")?.click();
-    }
+    if (step === 0) return;
+    event.preventDefault();
+    const places: readonly HTMLElement[] = [query, ...found.querySelectorAll("a")];
+    const here = places.findIndex((one) => one === document.activeElement);
+    places[(here + step + places.length) % places.length]?.focus();
   });
   found.addEventListener("click", () => dialog.close());
 
@@ -56,39 +57,24 @@ export function startSearch(): void {
     const ready = await (index ??= loadIndex(root));
     if (text !== query.value.trim()) return; // more was typed while the index was loaded
     const results = text === "" ? [] : ready.search(text).slice(0, MOST);
-    found.replaceChildren(...results.map((result, place) => entry(result, place)));
+    found.replaceChildren(...results.map(entry));
     count.textContent = text === "" ? "" : results.length === 0 ? `Nothing has “${text}”.` : `${results.length} found`;
-    choose(0);
   }
 
-  function entry(result: SearchResult, place: number): HTMLLIElement {
+  function entry(result: SearchResult): HTMLLIElement {
     const [item, link, where, begin] = [
       document.createElement("li"),
       document.createElement("a"),
       document.createElement("strong"),
       document.createElement("small"),
     ];
-    item.setAttribute("role", "option");
-    item.id = `found-${place}`;
     link.href = root + String(result["address"]);
-    link.tabIndex = -1;
     const [page, heading] = [String(result["page"]), String(result["heading"])];
     where.textContent = heading === "" ? page : `${page} › ${heading}`;
     begin.textContent = String(result["begin"]);
     link.append(where, begin);
     item.append(link);
     return item;
-  }
-
-  function choose(place: number): void {
-    chosen = place;
-    for (const [i, item] of [...found.children].entries()) item.setAttribute("aria-selected", String(i === place));
-    const item = found.children[place];
-    if (item === undefined) query.removeAttribute("aria-activedescendant");
-    else {
-      query.setAttribute("aria-activedescendant", item.id);
-      item.scrollIntoView({ block: "nearest" });
-    }
   }
 }
 
