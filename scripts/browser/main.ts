@@ -18,13 +18,15 @@ import { recordLike, writeStoredRun } from "../../tests/support/stored_run.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { testFailedRun, testLivePage } from "./live.ts";
 import { buildTo, testDemoAlone, testDemoLosses, testDemoPage } from "./demo.ts";
-import { openSite, requireLicences, testDemoInside, testEstimate, testSearch, testSitePages } from "./site.ts";
+import { buildSiteTo, openSite, testDemoInside, testEstimate, testSearch, testSitePages } from "./site.ts";
 import { findChromium } from "./chromium.ts";
 import { openPage, requireFits, requireKeyboard, VIEWS, violationsOf } from "./page.ts";
 
 const SCREENS = fileURLToPath(new URL("../../docs/screens/", import.meta.url));
 /** Each width and each color scheme once. */
 const NARROW_AND_WIDE = VIEWS.filter(({ width, colorScheme }) => (width === 360) === (colorScheme === "dark"));
+/** Folder of the site; undefined until it is built. */
+let site: string | undefined;
 const counts = { passed: 0, failed: 0 };
 
 /** A name that would run a script, end an element or leave an attribute if it was put in as it is. */
@@ -40,6 +42,13 @@ async function main(args: readonly string[]): Promise<number> {
     throw new Error(`--only: expected one of ${Object.keys(TESTS).join(", ")}, got '${only}'`);
   }
   await checkFile();
+  using folder = temporaryDirectory();
+  if (only === undefined || only === "site") {
+    await check("the site is built, and its links lead somewhere", async () => {
+      await buildSiteTo(folder.file("site"));
+      site = folder.file("site");
+    });
+  }
   const executablePath = findChromium();
   if (executablePath === undefined) {
     process.stdout.write("skipped: pages in Chromium, which neither FULLYSHARD_CHROMIUM nor PATH has\n1 skipped\n");
@@ -156,18 +165,15 @@ async function testDemo(browser: Browser, takesScreens: boolean): Promise<void> 
 }
 
 async function testSite(browser: Browser, takesScreens: boolean): Promise<void> {
-  using folder = temporaryDirectory();
-  await check("the site is built, and each of its pages passes", async () => {
-    using site = await openSite(folder.file("site"));
-    requireLicences(folder.file("site"));
-    for (const view of NARROW_AND_WIDE) {
-      const screens = takesScreens ? SCREENS : undefined;
-      await check(`site, ${view.width} px, ${view.colorScheme}`, () => testSitePages(browser, site, view, screens));
-    }
-    await check("the site's search, by the keyboard", () => testSearch(browser, site));
-    await check("the site's estimates are those of the command", () => testEstimate(browser, site));
-    await check("the demo inside of a page of the site", () => testDemoInside(browser, site));
-  });
+  if (site === undefined) return; // which was told above
+  using served = await openSite(site);
+  for (const view of NARROW_AND_WIDE) {
+    const screens = takesScreens ? SCREENS : undefined;
+    await check(`site, ${view.width} px, ${view.colorScheme}`, () => testSitePages(browser, served, view, screens));
+  }
+  await check("the site's search, by the keyboard", () => testSearch(browser, served));
+  await check("the site's estimates are those of the command", () => testEstimate(browser, served));
+  await check("the demo inside of a page of the site", () => testDemoInside(browser, served));
 }
 
 process.exitCode = await main(process.argv.slice(2));

@@ -16,8 +16,8 @@ import { openPage, requireFits, requireKeyboard, type View, violationsOf } from 
 
 const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));
 
-/** Pages of each kind: with a picture, with wide tables, with a form, with lists of names. */
-const SAMPLE = ["index.html", "fsdp.html", "settings.html", "api.html"];
+/** Pages of each kind: with a picture, with wide tables, with a form, with lists of names, of a name. */
+const SAMPLE = ["index.html", "fsdp.html", "settings.html", "api.html", "api/nn/Linear.html"];
 const WIDE: View = { width: 1440, colorScheme: "light" };
 
 /** A site that is served. */
@@ -25,10 +25,16 @@ export interface ServedSite extends Disposable {
   readonly address: string;
 }
 
-/** Builds the site, whose links all lead somewhere, and serves it. */
-export async function openSite(folder: string): Promise<ServedSite> {
+/** Builds the site, whose links all lead somewhere. */
+export async function buildSiteTo(folder: string): Promise<void> {
   const { pages } = await buildSite(folder);
-  assert.ok(pages > 30, `${pages} pages`);
+  assert.ok(pages > 500, `${pages} pages`);
+  // The licences of what scripts are made of are beside them.
+  assert.match(readFileSync(`${folder}/licences.txt`, "utf8"), /^# minisearch\n\nCopyright/m);
+}
+
+/** Serves it. */
+export async function openSite(folder: string): Promise<ServedSite> {
   const server: LoopbackServer = await serveSite(folder, 0);
   return { address: `http://127.0.0.1:${server.port}/`, [Symbol.dispose]: () => server.close() };
 }
@@ -87,6 +93,9 @@ export async function testSearch(browser: Browser, { address }: ServedSite): Pro
   const options = page.locator("#found a");
   await options.filter({ hasText: "Order of calls" }).first().waitFor();
   assert.deepEqual(await violationsOf(page), []);
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type("fullyShard");
+  await options.filter({ hasText: /^fullyShard › fullyshard/ }).waitFor();
   await page.keyboard.press("Control+A");
   await page.keyboard.type("zzyzx");
   await page.locator("#found-count").filter({ hasText: "Nothing has “zzyzx”" }).waitFor();
@@ -147,9 +156,4 @@ export async function testDemoInside(browser: Browser, { address }: ServedSite):
   await demo.getByRole("button", { name: "Train" }).click();
   await demo.locator("#rows tr").nth(1).waitFor({ state: "attached" });
   assert.deepEqual(errors, []);
-}
-
-/** The licences of what the site's scripts are made of are in the site. */
-export function requireLicences(folder: string): void {
-  assert.match(readFileSync(`${folder}/licences.txt`, "utf8"), /^# minisearch\n\nCopyright/m);
 }

@@ -9,6 +9,8 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, wri
 import { dirname, extname, posix } from "node:path";
 import { fileURLToPath } from "node:url";
 import { absent, buildDemo } from "../demo/build.ts";
+import { ApiPages } from "./api/pages.ts";
+import { readApi } from "./api/read.ts";
 import { addressFrom, brokenLinks, isForeign } from "./links.ts";
 import { codeBlock, type RenderedPage, renderMarkdown, type Surroundings } from "./markdown.ts";
 import { searchIndex, type SearchPart } from "./search_index.ts";
@@ -34,7 +36,9 @@ export async function buildSite(folder: string): Promise<BuiltSite> {
   requireAllPages();
   const files: Files = new Map();
   const parts: SearchPart[] = [];
-  for (const page of PAGES) addDocument(page, files, parts);
+  const api = new ApiPages(readApi());
+  for (const page of PAGES) addDocument(page, { files, parts, api });
+  for (const [path, text] of api.pages(parts)) files.set(path, text);
   files.set("search.json", searchIndex(parts));
   for (const [path, bytes] of await assets()) files.set(path, bytes);
   const demo = `${folder}/demo`;
@@ -64,10 +68,21 @@ function requireAllPages(): void {
   if (lacking.length > 0) throw new Error(`scripts/site/subjects.ts has no subject for ${lacking.join(", ")}`);
 }
 
-function addDocument({ source, path, label }: SitePage, files: Files, parts: SearchPart[]): void {
+/** A site that is being built. */
+interface Site {
+  readonly files: Files;
+  readonly parts: SearchPart[];
+  readonly api: ApiPages;
+}
+
+function addDocument({ source, path, label }: SitePage, { files, parts, api }: Site): void {
   const scripts: string[] = [];
   const surroundings: Surroundings = {
     addressOf: (href) => isForeign(href) ? href : addressFrom(path, targetOf(href, source, files)),
+    nameIn: (code, heading) => {
+      const page = api.pathOf(code, heading);
+      return page === undefined ? undefined : addressFrom(path, page);
+    },
     inPlaceOf: (comment) => {
       const place = Object.hasOwn(PLACES, comment) ? PLACES[comment] : undefined;
       scripts.push(...place?.scripts ?? []);
@@ -77,6 +92,7 @@ function addDocument({ source, path, label }: SitePage, files: Files, parts: Sea
   const { title, markup, headings, parts: own } = rendered(source, surroundings);
   files.set(path, pageOf({ path, title, markup, headings, scripts }));
   for (const { heading, text } of own) {
+    if (path === "api.html") continue; // each name is found by its own page
     const address = heading === undefined ? path : `${path}#${heading.id}`;
     parts.push({ address, page: label, heading: heading?.text ?? "", text });
   }

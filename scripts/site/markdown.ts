@@ -48,7 +48,23 @@ export function anchorOf(text: string): string {
 }
 
 /** Renders a document. @throws {Error} if it has no title, markup of its own, or a link that leads nowhere */
-export function renderMarkdown(source: string, { addressOf, nameIn, inPlaceOf }: Surroundings): RenderedPage {
+export function renderMarkdown(source: string, surroundings: Surroundings): RenderedPage {
+  const { tokens, markup, headings } = render(source, surroundings);
+  const [title, ...below] = headings;
+  if (title?.depth !== 1) throw new Error("expected a title first");
+  return { title: title.text, markup, headings: below, parts: partsOf(tokens, below) };
+}
+
+/** Renders a text without a title, as a doc comment is. */
+export function renderFragment(source: string, surroundings: Surroundings): Html {
+  return render(source, surroundings).markup;
+}
+
+function render(source: string, { addressOf, nameIn, inPlaceOf }: Surroundings): {
+  readonly tokens: readonly Token[];
+  readonly markup: Html;
+  readonly headings: readonly Heading[];
+} {
   const headings: Heading[] = [];
   const linked = new Set<string>();
   let isLinked = false;
@@ -107,10 +123,7 @@ export function renderMarkdown(source: string, { addressOf, nameIn, inPlaceOf }:
     },
   });
   const tokens = marked.lexer(source);
-  const markup = new Html(marked.parser(tokens));
-  const [title, ...below] = headings;
-  if (title?.depth !== 1) throw new Error("expected a title first");
-  return { title: title.text, markup, headings: below, parts: partsOf(tokens, below) };
+  return { tokens, markup: new Html(marked.parser(tokens)), headings };
 }
 
 /** A block of code. @param name of the file that it is, or empty */
