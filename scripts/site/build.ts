@@ -22,7 +22,7 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** Documents of the project that lie outside `docs`. */
 const OUTSIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"];
 
-/** What was built. */
+/** A site that was built. */
 export interface BuiltSite {
   readonly pages: number;
   readonly bytes: number;

@@ -25,14 +25,14 @@ export interface PagePart {
 /** A document as markup. */
 export interface RenderedPage {
   readonly title: string;
-  /** What stands below the title. */
+  /** The text below the title. */
   readonly markup: Html;
   /** Without the title. */
   readonly headings: readonly Heading[];
   readonly parts: readonly PagePart[];
 }
 
-/** What a page knows of the site around it. */
+/** The site around a page, as far as the page needs it. */
 export interface Surroundings {
   /** The address for a link of the document. @throws {Error} if it leads nowhere */
   readonly addressOf: (href: string) => string;

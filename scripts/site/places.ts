@@ -5,7 +5,7 @@
  */
 import { type Html, safe } from "../../src/report/html.ts";
 
-/** What stands for a comment. */
+/** A part of a page that stands for a comment. */
 export interface Place {
   readonly markup: Html;
   /** Modules of the page. */

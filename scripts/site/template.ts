@@ -1,5 +1,5 @@
 /**
- * The frame of every page: navigation by subject, search, what is on the page, and the pages before and after it.
+ * The frame of every page: navigation by subject, search, its headings, and the pages before and after it.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { addressFrom } from "./links.ts";
 import type { Heading } from "./markdown.ts";
 import { PAGES, type SitePage, SUBJECTS } from "./subjects.ts";
 
-/** What a page is made of. */
+/** Parts of a page. */
 export interface PageParts {
   readonly path: string;
   readonly title: string;
@@ -20,7 +20,7 @@ export interface PageParts {
   readonly scripts?: readonly string[];
 }
 
-/** What a page may load: files of the site, and nothing else. */
+/** A page may load files of the site, and nothing else. */
 const POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; worker-src 'self'; " +
   "connect-src 'self'; img-src 'self' data:; frame-src 'self'; base-uri 'none'; form-action 'none'";
 
@@ -76,7 +76,7 @@ function entry({ path, label }: SitePage, here: string): Html {
 `;
 }
 
-/** What is on the page, beside it; nothing for pages of one part. */
+/** The page's headings, beside it; nothing for pages of one part. */
 function contents(headings: readonly Heading[]): HtmlValue {
   const list = listOf(headings);
   return list && safe`<nav class="contents" aria-labelledby="on-page"><h2 id="on-page">On this page</h2>${list}</nav>

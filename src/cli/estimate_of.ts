@@ -34,7 +34,7 @@ export interface Estimate {
   readonly time: StepTime | undefined;
 }
 
-/** What arguments do not say. */
+/** Facts beside the arguments. */
 export interface EstimateSurroundings {
   /** The model. @default the folder or file that `--model` names */
   readonly source?: ModelSource | undefined;

@@ -1,11 +1,11 @@
 /**
- * What a process holds while it trains, and how it grows.
+ * Memory and handles of a process while it trains, and how they grow.
  *
  * @module
  */
 import { readFileSync } from "node:fs";
 
-/** What a rank's process holds at a step. */
+/** Memory and handles of a rank's process at a step. */
 export interface Held {
   readonly step: number;
   /** Bytes of the device's allocator. */

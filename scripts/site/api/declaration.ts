@@ -109,7 +109,7 @@ export function declarationOf(name: string, given: unknown): readonly Declaratio
   }
 }
 
-/** What a class or an interface extends and implements. */
+/** The types that a class or an interface extends and implements. */
 function above(def: NonNullable<z.infer<typeof declaration>["def"]>): string {
   const parents = typeof def.extends === "string"
     ? [def.extends + (def.superTypeParams.length > 0 ? `<${def.superTypeParams.map(typeText).join(", ")}>` : "")]

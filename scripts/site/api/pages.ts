@@ -45,7 +45,8 @@ export class ApiPages {
     return new Map(
       this.#doors.flatMap(({ door, names }) =>
         names.map((name) => {
-          const text = name.declarations.map(({ doc }) => doc.replace(/\{@link ([^}]+)\}/g, "$1")).join(" ");
+          const text = name.declarations.map(({ doc }) => doc.replace(/\{@link ([^}]+)\}/g, "$1").replaceAll("`", ""))
+            .join(" ");
           parts.push({ address: name.path, page: name.name, heading: door, text: text.replaceAll(/\s+/g, " ").trim() });
           return [name.path, this.#page(door, name)] as const;
         })
@@ -112,7 +113,7 @@ ${this.#text(doc, here)}${
   }
 }
 
-/** Where a text stands. */
+/** The page of a text, and the door of its names. */
 interface Place {
   readonly door: string;
   readonly path: string;

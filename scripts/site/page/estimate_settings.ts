@@ -1,11 +1,11 @@
 /**
- * What a visitor chooses on the page of settings, as arguments of `fullyshard estimate` and of a training.
+ * Choices of a visitor on the page of settings, as arguments of `fullyshard estimate` and of a training.
  *
  * @module
  */
 import { kebabCase } from "../../../src/config/schema.ts";
 
-/** What a visitor chooses. */
+/** Choices of a visitor. */
 export interface Choices {
   readonly ranks: number;
   readonly device: "cpu" | "cuda";

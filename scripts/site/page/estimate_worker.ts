@@ -10,14 +10,14 @@ import { Logger } from "../../../src/runtime/log.ts";
 import type { Keys } from "./estimate_settings.ts";
 import type { ModelConfig } from "./models.ts";
 
-/** What the page asks. */
+/** A question of the page. */
 export interface EstimateAsked {
   readonly number: number;
   readonly keys: Keys;
   readonly model: ModelConfig;
 }
 
-/** What the Worker answers. */
+/** The Worker's answer to it. */
 export type EstimateAnswer =
   & { readonly number: number }
   & (
@@ -26,7 +26,7 @@ export type EstimateAnswer =
       readonly hostBytes: number;
       readonly received: number;
       readonly lines: readonly string[];
-      /** What `--json` prints. */
+      /** The line that `--json` prints. */
       readonly json: string;
     }
     | { readonly problem: string }

@@ -1,12 +1,16 @@
 /**
- * What every page does: menu, colors, search, and focus for parts that scroll sideways.
+ * The script of every page: menu, colors, search, and focus for parts that scroll sideways.
  *
  * @module
  */
 /// <reference lib="dom" />
+import { at } from "../../../src/at.ts";
 import { byId } from "../../demo/page/elements.ts";
 import { startSearch } from "./search.ts";
 import { keepTheme, readTheme, setTheme, THEMES } from "./themes.ts";
+
+/** Pixels below which a heading has not been reached: the bar, and some of the text. */
+const BEGIN_OF_TEXT = 120;
 
 startMenu();
 startThemes();
@@ -31,7 +35,7 @@ function startThemes(): void {
   const name = byId("theme-name", HTMLElement);
   name.textContent = readTheme();
   byId("theme", HTMLButtonElement).addEventListener("click", () => {
-    const next = THEMES[(THEMES.indexOf(readTheme()) + 1) % THEMES.length] ?? "auto";
+    const next = at(THEMES, (THEMES.indexOf(readTheme()) + 1) % THEMES.length, "theme");
     keepTheme(next);
     setTheme(next);
     name.textContent = next;
@@ -40,22 +44,21 @@ function startThemes(): void {
 
 /** Marks the part of the page that is read, in the list beside it. */
 function startContents(): void {
-  const links = new Map(
-    Array.from(document.querySelectorAll<HTMLAnchorElement>(".contents a"), (link) => [link.hash.slice(1), link]),
-  );
-  if (links.size === 0) return;
+  const parts = [...document.querySelectorAll<HTMLAnchorElement>(".contents a")].flatMap((link) => {
+    const heading = document.getElementById(link.hash.slice(1));
+    return heading === null ? [] : [{ link, heading }];
+  });
+  if (parts.length === 0) return;
   const mark = (): void => {
-    const passed = [...links.keys()].filter((id) =>
-      (document.getElementById(id)?.getBoundingClientRect().top ?? 0) < 120
-    );
-    for (const link of links.values()) link.removeAttribute("aria-current");
-    links.get(passed.at(-1) ?? "")?.setAttribute("aria-current", "true");
+    const passed = parts.filter(({ heading }) => heading.getBoundingClientRect().top < BEGIN_OF_TEXT);
+    for (const { link } of parts) link.removeAttribute("aria-current");
+    passed.at(-1)?.link.setAttribute("aria-current", "true");
   };
   addEventListener("scroll", mark, { passive: true });
   mark();
 }
 
-/** What is wider than the page can be scrolled with the keyboard, so it can have the focus. */
+/** Parts that are wider than the page are scrolled with the keyboard, so they can have the focus. */
 function focusWide(): void {
   for (const one of document.querySelectorAll(".wide, pre")) {
     const isWide = one.scrollWidth > one.clientWidth;

@@ -12,7 +12,7 @@ export type Theme = typeof THEMES[number];
 
 const KEY = "fullyshard-theme";
 
-/** What the reader chose. A browser that keeps nothing has the system's. */
+/** The reader's choice. A browser that keeps nothing has the system's. */
 export function readTheme(): Theme {
   try {
     const kept = localStorage.getItem(KEY);
