@@ -10,7 +10,7 @@ export interface SitePage {
   readonly source: string;
   /** The page, from the root of the site. */
   readonly path: string;
-  /** What the navigation calls it. */
+  /** Its name in the navigation. */
   readonly label: string;
 }
 
@@ -44,6 +44,7 @@ export const SUBJECTS: readonly Subject[] = [
     tutorial_resume: "Go on, on other ranks",
     tutorial_trace: "Read a trace",
     from_pytorch: "Port a PyTorch script",
+    tutorial_new_family: "A model family of your own",
   }),
   subject("Train", {
     recipes: "Recipes",
