@@ -106,11 +106,12 @@ function render(source: string, { addressOf, nameIn, inPlaceOf }: Surroundings):
       },
       table(token) {
         const cells = (tag: string, row: readonly Tokens.TableCell[]): string =>
-          row.map(({ tokens, align }) =>
-            `<${tag}${tag === "th" ? ' scope="col"' : ""}${align === null ? "" : ` class="${align}"`}>${
+          row.map(({ tokens, align, text }) => {
+            const of = text === "" ? "td" : tag; // a column of names may have no heading
+            return `<${of}${of === "th" ? ' scope="col"' : ""}${align === null ? "" : ` class="${align}"`}>${
               this.parser.parseInline(tokens)
-            }</${tag}>`
-          ).join("");
+            }</${of}>`;
+          }).join("");
         const rows = token.rows.map((row) => `<tr>${cells("td", row)}</tr>`).join("\n");
         return `<div class="wide"><table><thead><tr>${
           cells("th", token.header)

@@ -10,8 +10,10 @@ import { EVENTS_FILE, METRICS_FILE, RUN_FILE } from "../run_files.ts";
 import type { Timeline } from "../timeline.ts";
 import { GrowingSeries } from "./growing_series.ts";
 
-/** Milliseconds between two looks at the traces, which are large. */
-const TRACES_EVERY_MS = 10_000;
+/** Milliseconds between two looks at the traces: the newest step looks much like the one before. */
+const TRACES_EVERY_MS = 30_000;
+/** The same while no trace has held a finished step. */
+const FIRST_TRACES_EVERY_MS = 5000;
 
 /** Reads the folder of a run that is going on. */
 export class LiveRun {
@@ -42,7 +44,8 @@ export class LiveRun {
   look(): boolean {
     const sizes = [METRICS_FILE, EVENTS_FILE, RUN_FILE].map((name) => sizeOf(`${this.#folder}/${name}`)).join();
     if (sizes === this.#sizes) return false;
-    const tracesAreDue = performance.now() - this.#tracesAt > TRACES_EVERY_MS;
+    const rest = this.#timeline === undefined ? FIRST_TRACES_EVERY_MS : TRACES_EVERY_MS;
+    const tracesAreDue = performance.now() - this.#tracesAt > rest;
     try {
       const run = readRun(this.#folder, { withTraces: tracesAreDue, series: this.#metrics.read() });
       this.#sizes = sizes;
