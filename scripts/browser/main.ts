@@ -1,8 +1,9 @@
 /**
- * The pages in a browser: reports of one run and of several, opened in Chromium in narrow and wide windows, light and dark. The last
- * line is `N passed, N failed`.
+ * The pages in a browser: reports of one run and of several, live pages, the demo and the site, opened in Chromium in narrow and wide
+ * windows, light and dark. The last line is `N passed, N failed`.
  *
- * Usage: npm run test:browser -- [--screens]; with --screens the pictures of docs/screens are taken anew.
+ * Usage: npm run test:browser -- [--screens] [--only reports|live|demo|site]; with --screens the pictures of docs/screens are taken
+ * anew.
  *
  * @module
  */
@@ -10,36 +11,53 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
 import { type Browser, chromium } from "playwright-core";
 import { writeReport } from "../../src/report/write_report.ts";
 import { recordLike, writeStoredRun } from "../../tests/support/stored_run.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { testFailedRun, testLivePage } from "./live.ts";
 import { buildTo, testDemoAlone, testDemoLosses, testDemoPage } from "./demo.ts";
+import { buildSiteTo, openSite, testDemoInside, testEstimate, testSearch, testSitePages } from "./site.ts";
 import { findChromium } from "./chromium.ts";
 import { openPage, requireFits, requireKeyboard, VIEWS, violationsOf } from "./page.ts";
 
 const SCREENS = fileURLToPath(new URL("../../docs/screens/", import.meta.url));
 /** Each width and each color scheme once. */
 const NARROW_AND_WIDE = VIEWS.filter(({ width, colorScheme }) => (width === 360) === (colorScheme === "dark"));
+/** Folder of the site; undefined until it is built. */
+let site: string | undefined;
 const counts = { passed: 0, failed: 0 };
 
 /** A name that would run a script, end an element or leave an attribute if it was put in as it is. */
 const HOSTILE = `</script><script>globalThis.hacked=1</script><img src=x onerror="globalThis.hacked=1">"'\u0060\${1}`;
 
-process.exitCode = await main(process.argv.slice(2));
+/** Tests by the names that `--only` takes. */
+const TESTS = { reports: testReports, live: testLive, demo: testDemo, site: testSite } as const;
 
-async function main(argv: readonly string[]): Promise<number> {
+async function main(args: readonly string[]): Promise<number> {
+  const options = { screens: { type: "boolean", default: false }, only: { type: "string" } } as const;
+  const { values: { screens, only } } = parseArgs({ args: [...args], options });
+  if (only !== undefined && !Object.hasOwn(TESTS, only)) {
+    throw new Error(`--only: expected one of ${Object.keys(TESTS).join(", ")}, got '${only}'`);
+  }
   await checkFile();
+  using folder = temporaryDirectory();
+  if (only === undefined || only === "site") {
+    await check("the site is built, and its links lead somewhere", async () => {
+      await buildSiteTo(folder.file("site"));
+      site = folder.file("site");
+    });
+  }
   const executablePath = findChromium();
   if (executablePath === undefined) {
     process.stdout.write("skipped: pages in Chromium, which neither FULLYSHARD_CHROMIUM nor PATH has\n1 skipped\n");
   } else {
     const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
     try {
-      await testReports(browser, argv.includes("--screens"));
-      await testLive(browser);
-      await testDemo(browser, argv.includes("--screens"));
+      for (const [name, test] of Object.entries(TESTS)) {
+        if (only === undefined || only === name) await test(browser, screens);
+      }
     } finally {
       await browser.close();
     }
@@ -145,3 +163,17 @@ async function testDemo(browser: Browser, takesScreens: boolean): Promise<void> 
   await check("the demo's losses are the command line's to the bit", () => testDemoLosses(browser, folder.path));
   await check("the demo without isolation headers trains one rank", () => testDemoAlone(browser, folder.path));
 }
+
+async function testSite(browser: Browser, takesScreens: boolean): Promise<void> {
+  if (site === undefined) return; // which was told above
+  using served = await openSite(site);
+  for (const view of NARROW_AND_WIDE) {
+    const screens = takesScreens ? SCREENS : undefined;
+    await check(`site, ${view.width} px, ${view.colorScheme}`, () => testSitePages(browser, served, view, screens));
+  }
+  await check("the site's search, by the keyboard", () => testSearch(browser, served));
+  await check("the site's estimates are those of the command", () => testEstimate(browser, served));
+  await check("the demo inside of a page of the site", () => testDemoInside(browser, served));
+}
+
+process.exitCode = await main(process.argv.slice(2));

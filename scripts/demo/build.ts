@@ -10,15 +10,18 @@ import { ISOLATION_HEADERS } from "../../src/demo/serve.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Stands for the modules of server-side runtimes, which no page calls: their functions say so, and their constants are there. */
-const absent: Plugin = {
+/**
+ * Stands for the modules of server-side runtimes, which no page calls: their functions say so, their constants are there, and the
+ * environment is empty.
+ */
+export const absent: Plugin = {
   name: "absent",
   setup(building) {
     building.onResolve({ filter: /^(?:node|bun):/ }, ({ path }) => ({ path, namespace: "absent", sideEffects: false }));
     building.onLoad({ filter: /.*/, namespace: "absent" }, async ({ path }) => {
       const real: Readonly<Record<string, unknown>> = await import(path);
       const lines = Object.entries(real).map(([name, value]) =>
-        `const ${name}_ = ${name === "constants" ? JSON.stringify(value) : `() => refuse("${name}")`};\n` +
+        `const ${name}_ = ${standIn(path, name, value)};\n` +
         `export { ${name}_ as ${name} };`
       );
       const refuse = `const refuse = (name) => { throw new Error("A page has no '" + name + "' of '${path}'"); };`;
@@ -26,6 +29,11 @@ const absent: Plugin = {
     });
   },
 };
+
+function standIn(path: string, name: string, value: unknown): string {
+  if (name === "constants") return JSON.stringify(value);
+  return path === "node:process" && name === "default" ? "{ env: {} }" : `() => refuse("${name}")`;
+}
 
 /** Writes the folder. */
 export async function buildDemo(folder: string): Promise<void> {

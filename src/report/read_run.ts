@@ -31,6 +31,8 @@ export interface RecordedRun {
 export interface ReadOptions {
   /** Reads the traces, which are large. @default true */
   readonly withTraces?: boolean;
+  /** The numbers of steps, where they are known already. @default the folder's file is read */
+  readonly series?: RunSeries | undefined;
 }
 
 /**
@@ -38,20 +40,19 @@ export interface ReadOptions {
  *
  * @throws {FileError} if there is no such folder, or it holds neither a run record nor metrics
  */
-export function readRun(folder: string, { withTraces = true }: ReadOptions = {}): RecordedRun {
+export function readRun(folder: string, { withTraces = true, series: known }: ReadOptions = {}): RecordedRun {
   if (pathKind(folder) !== "directory") {
     throw new FileError(folder, "read the run in", "there is no such folder: give the folder of '--out'");
   }
   const missing: string[] = [];
   const record = readRecord(folder, missing);
-  const metrics = textIn(folder, METRICS_FILE);
-  if (metrics === undefined && record === undefined && pathKind(`${folder}/${RUN_FILE}`) === "none") {
+  const series = known ?? seriesIn(folder);
+  if (series === undefined && record === undefined && pathKind(`${folder}/${RUN_FILE}`) === "none") {
     const detail = `it holds neither '${METRICS_FILE}' nor '${RUN_FILE}': give the folder of a training's '--out'`;
     throw new FileError(folder, "read the run in", detail);
   }
-  if (metrics === undefined) missing.push(`${METRICS_FILE} is not there, so there are no numbers of steps.`);
-  const series = readSeries(metrics ?? "");
-  if (series.badLines > 0) {
+  if (series === undefined) missing.push(`${METRICS_FILE} is not there, so there are no numbers of steps.`);
+  else if (series.badLines > 0) {
     missing.push(`${METRICS_FILE} has ${series.badLines} unreadable line(s), which are left out.`);
   }
   const lines = textIn(folder, EVENTS_FILE);
@@ -66,7 +67,7 @@ export function readRun(folder: string, { withTraces = true }: ReadOptions = {})
     name,
     folder,
     record,
-    series,
+    series: series ?? readSeries(""),
     events,
     timeline: withTraces ? readTraces(folder, record, missing) : undefined,
     missing,
@@ -106,6 +107,11 @@ function readTraces(folder: string, record: RunRecord | undefined, missing: stri
     missing.push(`The trace cannot be read: ${error.message}`);
     return undefined;
   }
+}
+
+function seriesIn(folder: string): RunSeries | undefined {
+  const text = textIn(folder, METRICS_FILE);
+  return text === undefined ? undefined : readSeries(text);
 }
 
 /** The text of a file; undefined if there is none. A letter that a write has cut off is replaced: the last line is not whole then. */

@@ -29,22 +29,36 @@ export interface RunSeries {
 /** Longest list that a report holds: longer ones have the mean of several steps as a point. */
 const MOST_POINTS = 2000;
 
-/** Reads the lines. A step that is there twice counts as it was last. */
-export function readSeries(text: string): RunSeries {
-  const rows = new Map<number, Readonly<Record<string, number>>>();
-  let badLines = 0;
-  for (const line of text.split("\n")) {
-    if (line === "") continue;
+/** Lines of `metrics.jsonl`, which may still come. */
+export class SeriesLines {
+  readonly #rows = new Map<number, Readonly<Record<string, number>>>();
+  #badLines = 0;
+
+  /** Takes a line without its end. A step that is there twice counts as it was last. */
+  add(line: string): void {
+    if (line === "") return;
     const row = numbersOf(line);
     const step = row?.["step"];
-    if (row === undefined || step === undefined) badLines++;
-    else rows.set(step, row);
+    if (row === undefined || step === undefined) this.#badLines++;
+    else this.#rows.set(step, row);
   }
-  const sorted = [...rows].toSorted(([a], [b]) => a - b).map(([, row]) => row);
-  const names = new Set(sorted.flatMap((row) => Object.keys(row)));
-  const values: Record<string, (number | null)[]> = {};
-  for (const name of names) if (name !== "step") values[name] = sorted.map((row) => row[name] ?? null);
-  return { steps: sorted.flatMap(({ step }) => step === undefined ? [] : [step]), values, badLines };
+
+  /** The numbers so far. */
+  series(): RunSeries {
+    const sorted = [...this.#rows].toSorted(([a], [b]) => a - b).map(([, row]) => row);
+    const names = new Set(sorted.flatMap((row) => Object.keys(row)));
+    const values: Record<string, (number | null)[]> = {};
+    for (const name of names) if (name !== "step") values[name] = sorted.map((row) => row[name] ?? null);
+    const steps = sorted.flatMap(({ step }) => step === undefined ? [] : [step]);
+    return { steps, values, badLines: this.#badLines };
+  }
+}
+
+/** Reads the lines of a whole file. */
+export function readSeries(text: string): RunSeries {
+  const lines = new SeriesLines();
+  for (const line of text.split("\n")) lines.add(line);
+  return lines.series();
 }
 
 function numbersOf(line: string): Record<string, number> | undefined {

@@ -16,8 +16,13 @@ import {
   type TraceStart,
 } from "./trace_files.ts";
 
-/** Bytes at the end of a trace that are read. */
-const TAIL_BYTES = 2 ** 24;
+/** Bytes at the end of each trace that are read first. While they do not hold enough steps, twice as many are read, */
+const FIRST_TAIL_BYTES = 2 ** 18;
+/** but no more than these. */
+const MOST_TAIL_BYTES = 2 ** 24;
+
+/** Steps of all ranks after which no more of the traces is read: the last one may be cut off. */
+const ENOUGH_STEPS = 3;
 
 /** Longest list of spans of a rank; shorter spans are left out first. */
 const MOST_SPANS = 600;
@@ -55,6 +60,8 @@ export interface Timeline {
 /** A rank's tail, with its spans in microseconds of its own. */
 interface Tail {
   readonly start: TraceStart;
+  /** True if it is the whole trace. */
+  readonly isWhole: boolean;
   readonly spans: readonly TraceSpan[];
   readonly meetings: ReadonlyMap<number, Meeting>;
 }
@@ -67,10 +74,9 @@ interface Tail {
  * @throws {FileError} if a file cannot be read
  */
 export function readTimeline(folder: string): Timeline | undefined {
-  const tails = tracesIn(folder).flatMap(({ file }) => tailOf(file));
-  const [first] = tails;
+  const tailsOfRun = readTails(tracesIn(folder).map(({ file }) => file));
+  const [first] = tailsOfRun;
   if (first === undefined) return undefined;
-  const tailsOfRun = tails.filter(({ start }) => start.run === first.start.run);
   const step = newestStep(tailsOfRun);
   if (step === undefined) return undefined;
   const placed = tailsOfRun.map(({ start: { rank, origin }, spans, meetings }) => {
@@ -112,16 +118,27 @@ export function tracesIn(folder: string): readonly { readonly rank: number; read
   }).toSorted((a, b) => a.rank - b.rank);
 }
 
-function tailOf(path: string): readonly Tail[] {
+/** As much of the ends of traces as holds some steps; of the run that the first file is of. */
+function readTails(files: readonly string[]): readonly Tail[] {
+  for (let mostBytes = FIRST_TAIL_BYTES;; mostBytes *= 2) {
+    const tails = files.flatMap((file) => tailOf(file, mostBytes));
+    const ofRun = tails.filter(({ start }) => start.run === tails[0]?.start.run);
+    const isEnough = commonSteps(ofRun).length >= ENOUGH_STEPS || ofRun.every(({ isWhole }) => isWhole);
+    if (isEnough || mostBytes >= MOST_TAIL_BYTES) return ofRun;
+  }
+}
+
+function tailOf(path: string, mostBytes: number): readonly Tail[] {
   const start = startOf(path);
   if (start === undefined) return [];
   using file = openReadable(path);
-  const from = Math.max(0, file.byteLength - TAIL_BYTES);
+  const from = Math.max(0, file.byteLength - mostBytes);
   const bytes = new Uint8Array(file.byteLength - from);
   file.read(from, bytes);
   const lines = new TextDecoder().decode(bytes).split("\n").slice(from === 0 ? 0 : 1);
   const events = lines.flatMap((line): TraceEvent[] => {
-    if (line.includes('"ph":"M"')) return [];
+    // Kernels are three of four events, and no timeline shows them.
+    if (line.includes('"ph":"M"') || line.includes('"cat":"kernel"')) return [];
     const event = eventFrom(line.endsWith(",") ? line.slice(0, -1) : line);
     return event === undefined ? [] : [event];
   });
@@ -131,7 +148,7 @@ function tailOf(path: string): readonly Tail[] {
     const isMeeting = kind === "exchange" && group === "world" && typeof sequence === "number";
     return isMeeting ? [[sequence, { begin, end }] as const] : [];
   }));
-  return [{ start, spans, meetings }];
+  return [{ start, isWhole: from === 0, spans, meetings }];
 }
 
 function stepOf({ event: { cat, args } }: TraceSpan): number | undefined {
@@ -141,11 +158,16 @@ function stepOf({ event: { cat, args } }: TraceSpan): number | undefined {
 
 /** The newest step in all tails, but not the last of a run where an earlier one is: the end of the run belongs to it. */
 function newestStep(tails: readonly Tail[]): number | undefined {
+  const steps = commonSteps(tails);
+  return steps.length >= ENOUGH_STEPS ? steps.at(-2) : steps.at(-1);
+}
+
+/** The steps that all tails hold from begin to end, ascending. */
+function commonSteps(tails: readonly Tail[]): readonly number[] {
   const sets = tails.map(({ spans }) => new Set(spans.map(stepOf)));
   const [own = new Set<number>(), ...others] = sets;
-  const common = [...own].filter((step) => step !== undefined && others.every((set) => set.has(step)));
-  const sorted = common.filter((step) => step !== undefined).toSorted((a, b) => a - b);
-  return sorted.length > 2 ? sorted.at(-2) : sorted.at(-1);
+  return [...own].filter((step) => step !== undefined).filter((step) => others.every((set) => set.has(step)))
+    .toSorted((a, b) => a - b);
 }
 
 const KINDS: Readonly<Partial<Record<Track, TimelineSpan["kind"]>>> = { gather: "gather", reduce: "reduce" };

@@ -14,6 +14,9 @@ import { listDirectory, openReadable, pathKind } from "../runtime/files.ts";
 import { IDENTITY_EVENT, type TraceFacts, traceFileOf, UNFINISHED } from "../runtime/trace.ts";
 import { rankList } from "../words.ts";
 
+/** Most bytes of a trace up to the end of its first event. */
+const MOST_START_BYTES = 4096;
+
 /** Facts of a trace, in its first event. */
 export interface TraceStart {
   readonly rank: number;
@@ -146,7 +149,12 @@ function openTrace(file: string): OpenedTrace {
 
 /** Facts of the trace in a file; undefined if it does not begin as a trace does. */
 export function startOf(file: string): TraceStart | undefined {
-  const [first] = eventsOf({ file }).take(1);
+  using opened = openReadable(file);
+  const bytes = new Uint8Array(Math.min(MOST_START_BYTES, opened.byteLength));
+  opened.read(0, bytes);
+  // The first line has the bracket of the whole list alone.
+  const [, line = ""] = new TextDecoder().decode(bytes).split("\n");
+  const first = eventFrom(line.replace(/,$/, ""));
   return first?.name === IDENTITY_EVENT ? identitySchema.safeParse(first.args).data : undefined;
 }
 

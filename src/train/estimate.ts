@@ -10,6 +10,7 @@ import type { Device } from "../device/device.ts";
 import { countingPool } from "../device/state_pool.ts";
 import type { DType } from "../dtype.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import type { Logger } from "../runtime/log.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { GradScaler } from "../optim/grad_scaler.ts";
 import { adapt } from "./adapter_config.ts";
@@ -67,6 +68,8 @@ interface StepTrial {
   readonly distillation?: (run: Run, model: CausalLm) => Promise<Distillation | undefined>;
   /** Captures the step, so that the memory of its graph counts. @default false */
   readonly cudaGraphs?: boolean;
+  /** Receives notices about the model. @default standard error */
+  readonly log?: Logger | undefined;
 }
 
 /** Does a dry run of a model's step on one rank. Weights get memory and no values. */
@@ -82,6 +85,7 @@ export async function dryStep(
     const model = await openModel(run, source, {
       frozenDtype: trial.frozenDtype ?? "file",
       ...trial.adapter === undefined ? {} : { adapter: trial.adapter },
+      ...trial.log === undefined ? {} : { log: trial.log },
     });
     trial.adapt?.(model);
     trial.check?.(model);
@@ -105,6 +109,7 @@ export async function dryStep(
 /**
  * Estimates one step of a run on one rank. Weights get memory and no values.
  *
+ * @param log receives notices about the model. @default standard error
  * @throws {ConfigError} if the sizes do not fit each other or the model
  * @throws {UnsupportedError} if there is no such family of models, or an option of it is not implemented
  */
@@ -112,6 +117,7 @@ export async function estimateStep(
   given: StepConfig,
   source: ModelSource,
   options: DryRunOptions,
+  log?: Logger,
 ): Promise<StepEstimate> {
   const { worldSize } = options;
   const config = await withMeasuredStages(given, source, options);
@@ -138,6 +144,7 @@ export async function estimateStep(
     },
     distillation: (run, model) => openTeacher(run, model, config),
     cudaGraphs: config.cudaGraphs,
+    log,
   }, { axes: axesOf(config, worldSize), ...options });
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0, ppLayers: config.ppLayers };
 }

@@ -6,7 +6,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { devicePtr } from "../../src/device/device.ts";
-import { accessesOf, flopsOf } from "../../src/device/kernels/accesses.ts";
+import { type Access, accessesOf, flopsOf } from "../../src/device/kernels/accesses.ts";
+import { countingKernels } from "../../src/device/kernels/work.ts";
 import { overlapOf } from "../support/overlap.ts";
 import { CONSTANTS, type Dim, type KernelTable } from "../../src/device/kernels/signature.ts";
 import { type ArgsOf, KERNELS, makeKernels } from "../../src/device/kernels/table.ts";
@@ -99,6 +100,28 @@ test("accessesOf() gives direction, dtype and length of every address, gaps incl
   const ids = { dtype: float32, n: 2, vocab: 3, cols: 4, y: at(64), w: at(256), ids: at(512) };
   const status = accessesOf(KERNELS.embedding, ids, STATUS).at(-1);
   assert.deepEqual([status?.parameter, status?.direction, status?.address], ["status", "updates", 16]);
+});
+
+test("countingKernels() counts the bytes of all accesses, updates twice", () => {
+  const bytes: number[] = [];
+  const kernels = countingKernels((work) => bytes.push(work.bytes));
+  const expected = (accesses: readonly Access[]): number =>
+    accesses.reduce((sum, { direction, movedBytes }) => sum + (direction === "updates" ? 2 : 1) * movedBytes, 0);
+  const updating = { ...PRODUCT, beta: 0.5 };
+  const ids = { dtype: float32, n: 2, vocab: 3, cols: 4, y: at(64), w: at(256), ids: at(512) };
+  const sources = [at(256), at(512), at(1024)];
+  const sum = { dtype: bfloat16, dstDtype: float32, n: 9, accumulate: true, pastCaches: false, dst: at(64), sources };
+  kernels.gemm(PRODUCT);
+  kernels.gemm(updating);
+  kernels.embedding(ids);
+  kernels.sumRanks(sum);
+  assert.deepEqual(bytes, [
+    expected(accessesOf(KERNELS.gemm, PRODUCT, STATUS)),
+    expected(accessesOf(KERNELS.gemm, updating, STATUS)),
+    expected(accessesOf(KERNELS.embedding, ids, STATUS)),
+    expected(accessesOf(KERNELS.sumRanks, sum, STATUS)),
+  ]);
+  assert.equal(bytes[3], 2 * 9 * 4 + 3 * 9 * 2);
 });
 
 test("flopsOf() counts operations", () => {

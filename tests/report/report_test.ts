@@ -1,7 +1,7 @@
 /** Reports of stored runs: what is read, escaped, laid over one another, and what is named as missing. @module */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
+import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { ArgumentError, FileError } from "../../doors/errors.ts";
@@ -9,6 +9,7 @@ import { report } from "../../src/cli/report.ts";
 import { differencesOf } from "../../src/report/compare.ts";
 import { embeddedJson, escaped, safe } from "../../src/report/html.ts";
 import { pageAssets } from "../../src/report/page/assets.ts";
+import { GrowingSeries } from "../../src/report/live/growing_series.ts";
 import { readRun } from "../../src/report/read_run.ts";
 import { readSeries, thin } from "../../src/report/series.ts";
 import { writeReport } from "../../src/report/write_report.ts";
@@ -128,6 +129,41 @@ test("readRun() takes the newest step that all ranks have finished, though a tra
     ...["call", "forward", "gather", "wait", "free", "backward", "reduce"],
   ]);
   assert.deepEqual(second?.spans.map(({ begin }) => Math.round(begin)), first?.spans.map(({ begin }) => begin + 40));
+});
+
+test("readRun() reads as much of a trace's end as holds some steps, of a trace of any length", () => {
+  using folder = temporaryDirectory();
+  const run = writeStoredRun(folder, "run");
+  const kernels = Array.from(
+    { length: 4000 },
+    (_, i) =>
+      `{"name":"gemm","cat":"kernel","ph":"X","ts":${i},"dur":1,"tid":1,"args":{"flops":1,"bytes":1},"pid":0},\n`,
+  ).join("");
+  for (const rank of [0, 1]) {
+    const trace = traceLike(rank, "model.layers.0", 40 * rank);
+    // Behind the first step of each rank come more events than are read at first.
+    const place = trace.lastIndexOf("\n", trace.indexOf('"step 2"')) + 1;
+    assert.ok(place > 1 && kernels.length > 2 ** 18);
+    folder.write(`run/traces/rank${rank}.json`, trace.slice(0, place) + kernels + trace.slice(place));
+  }
+  assert.equal(readRun(run).timeline?.step, 2);
+});
+
+test("GrowingSeries reads lines that come, and another file anew", () => {
+  using folder = temporaryDirectory();
+  const file = folder.file("metrics.jsonl");
+  const growing = new GrowingSeries(file);
+  assert.equal(growing.read(), undefined);
+  folder.write("metrics.jsonl", '{"step":1,"loss":4}\n{"step":2,"lo');
+  assert.deepEqual(growing.read(), { steps: [1], values: { loss: [4] }, badLines: 0 });
+  appendFileSync(file, 'ss":3}\nno step\n{"step":3,"loss":2}\n');
+  assert.deepEqual(growing.read(), { steps: [1, 2, 3], values: { loss: [4, 3, 2] }, badLines: 1 });
+  assert.deepEqual(growing.read(), readSeries(readFileSync(file, "utf8")));
+  // A run that resumes cuts the file off, and may be as long again before the next look.
+  folder.write("metrics.jsonl", Array.from({ length: 9 }, (_, i) => `{"step":${i + 1},"loss":7}\n`).join(""));
+  assert.deepEqual(growing.read(), readSeries(readFileSync(file, "utf8")));
+  rmSync(file);
+  assert.equal(growing.read(), undefined);
 });
 
 test("thin() keeps the mean of steps, and the last step of each point", () => {

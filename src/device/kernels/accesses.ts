@@ -47,9 +47,41 @@ export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePt
   return accesses;
 }
 
+/**
+ * Makes a function that adds up the bytes that a call reads and writes, each element once, updated ones twice. It makes no objects,
+ * as a trace counts every call.
+ */
+export function movedBytesReader(entry: KernelEntry): (args: Arguments) => number {
+  const status = entry.faults ? 2 * CONSTANTS.STATUS_BYTES : 0;
+  const arrays = Object.entries(entry.arrays).map(([name, kind]) => ({
+    name,
+    kind,
+    extent: extentReader(kind, entry),
+    updates: "writes" in kind && kind.updatesIf !== undefined ? productReader([kind.updatesIf], entry) : undefined,
+  }));
+  return (args) => {
+    let bytes = status;
+    for (let i = 0; i < arrays.length; i++) {
+      const array = arrays[i];
+      if (array === undefined) break;
+      const { name, kind, extent, updates } = array;
+      if (kind.optional && args[name] === undefined) continue;
+      const moved = extent(args).elements * dtypeOf(kind, args).byteLength;
+      const times = "updates" in kind || (updates !== undefined && updates(args) !== 0) ? 2 : 1;
+      bytes += times * moved * (kind.list ? listArgument(args, name).length : 1);
+    }
+    return bytes;
+  };
+}
+
+/** Makes a function that counts the floating-point operations of a call. */
+export function flopsReader(entry: KernelEntry): (args: Arguments) => number {
+  return entry.flops === undefined ? () => 0 : productReader(entry.flops, entry);
+}
+
 /** Floating-point operations of a call. */
 export function flopsOf(entry: KernelEntry, args: Arguments): number {
-  return entry.flops === undefined ? 0 : productOf(entry.flops, entry, args);
+  return flopsReader(entry)(args);
 }
 
 function directionOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Access["direction"] {

@@ -3,8 +3,7 @@
  *
  * @module
  */
-import { NO_PTR } from "../device.ts";
-import { accessesOf, flopsOf } from "./accesses.ts";
+import { flopsReader, movedBytesReader } from "./accesses.ts";
 import { type Kernels, makeKernels } from "./table.ts";
 
 /** Operations and bytes of a call. */
@@ -17,11 +16,8 @@ export interface KernelWork {
 
 /** Kernels that compute nothing, and hand the work of each call to `take`. */
 export function countingKernels(take: (work: KernelWork) => void): Kernels {
-  return makeKernels((_name, entry) => (args) => {
-    let bytes = 0;
-    for (const { direction, movedBytes } of accessesOf(entry, args, NO_PTR)) {
-      bytes += direction === "updates" ? 2 * movedBytes : movedBytes;
-    }
-    take({ flops: flopsOf(entry, args), bytes });
+  return makeKernels((_name, entry) => {
+    const [bytesOf, flopsOf] = [movedBytesReader(entry), flopsReader(entry)];
+    return (args) => take({ flops: flopsOf(args), bytes: bytesOf(args) });
   });
 }

@@ -8,9 +8,12 @@ import { dataOf, sectionsOf } from "../render.ts";
 import { readRun, type RecordedRun } from "../read_run.ts";
 import { EVENTS_FILE, METRICS_FILE, RUN_FILE } from "../run_files.ts";
 import type { Timeline } from "../timeline.ts";
+import { GrowingSeries } from "./growing_series.ts";
 
-/** Milliseconds between two looks at the traces, which are large. */
-const TRACES_EVERY_MS = 10_000;
+/** Milliseconds between two looks at the traces: the newest step looks much like the one before. */
+const TRACES_EVERY_MS = 30_000;
+/** The same while no trace has held a finished step. */
+const FIRST_TRACES_EVERY_MS = 5000;
 
 /** Reads the folder of a run that is going on. */
 export class LiveRun {
@@ -21,12 +24,14 @@ export class LiveRun {
   #timeline: Timeline | undefined;
   #tracesAt = -Infinity;
   #run: RecordedRun;
+  readonly #metrics: GrowingSeries;
 
   /** @param begun milliseconds since the epoch; what an earlier run has left in the folder is not shown */
   constructor(folder: string, name: string, begun: number) {
     this.#folder = folder;
     this.#name = name;
     this.#begun = begun;
+    this.#metrics = new GrowingSeries(`${folder}/${METRICS_FILE}`);
     this.#run = this.#waiting();
   }
 
@@ -39,9 +44,10 @@ export class LiveRun {
   look(): boolean {
     const sizes = [METRICS_FILE, EVENTS_FILE, RUN_FILE].map((name) => sizeOf(`${this.#folder}/${name}`)).join();
     if (sizes === this.#sizes) return false;
-    const tracesAreDue = performance.now() - this.#tracesAt > TRACES_EVERY_MS;
+    const rest = this.#timeline === undefined ? FIRST_TRACES_EVERY_MS : TRACES_EVERY_MS;
+    const tracesAreDue = performance.now() - this.#tracesAt > rest;
     try {
-      const run = readRun(this.#folder, { withTraces: tracesAreDue });
+      const run = readRun(this.#folder, { withTraces: tracesAreDue, series: this.#metrics.read() });
       this.#sizes = sizes;
       if (run.record === undefined || run.record.started < this.#begun) return false;
       if (tracesAreDue) [this.#timeline, this.#tracesAt] = [run.timeline, performance.now()];

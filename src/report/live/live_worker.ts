@@ -21,7 +21,7 @@ const LOOK_EVERY_MS = 250;
 /** A look is followed by so many times its own time without one, so that looks take less than 2 % of a core from the ranks, */
 const REST_PER_LOOK = 60;
 /** but by no more milliseconds than these. */
-const MOST_REST_MS = 2000;
+const MOST_REST_MS = 5000;
 
 /** Most readers at a time. */
 const MOST_READERS = 16;
@@ -50,6 +50,8 @@ const live = new LiveRun(job.folder, job.name, job.begun);
 const feed = new Feed();
 /** Time of the next look. */
 let due = 0;
+/** Milliseconds of the last look; the first one, whose code runs for the first time, tells nothing of the next ones. */
+let lastLook = 0;
 const controls =
   safe`<div id="live"><p id="live-state" role="status">Connecting to the run.</p><button id="save" type="button">Save now</button> <button id="stop" type="button">Stop after this step</button></div>`;
 
@@ -122,7 +124,8 @@ function look(server: LoopbackServer): void {
   if (hasEnded || started >= due) {
     if (live.look()) feed.publish("run", live.state());
     const now = performance.now();
-    due = now + Math.min(MOST_REST_MS, REST_PER_LOOK * (now - started));
+    due = now + Math.min(MOST_REST_MS, REST_PER_LOOK * Math.min(lastLook, now - started));
+    lastLook = now - started;
   }
   if (hasEnded) {
     feed.end("end", JSON.stringify({ failure: words.reason }));

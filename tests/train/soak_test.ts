@@ -1,0 +1,70 @@
+/** A training of many small steps with evaluations, saves and a reader of its live page holds no more in the end than early on. @module */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { longTest } from "../support/share.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { startRun } from "./runs.ts";
+import { type Held, heldBy, slopeOf } from "./soak.ts";
+
+const STEPS = 20_000;
+const HOUR = 3_600_000;
+const script = fileURLToPath(new URL("scripts/soak.ts", import.meta.url));
+
+/** Most bytes a step by which a process may grow: that of rank 0 keeps the numbers of all steps for its live page. */
+const MOST_GROWTH = { 0: 2048, 1: 512 } as const;
+
+test("slopeOf() tells a leak from noise", () => {
+  const held = (step: number, resident: number): Held => ({ step, resident, allocated: 5, handles: 3, threads: 2 });
+  const leaking = Array.from({ length: 50 }, (_, i) => held(100 * i, 1000 + 70 * i + (i % 2 === 0 ? 9 : -9)));
+  assert.ok(Math.abs(slopeOf(leaking, "resident") - 0.7) < 0.01);
+  assert.equal(slopeOf(leaking, "allocated"), 0);
+});
+
+longTest("20,000 steps leave allocator, memory and handles as they were", {
+  timeout: HOUR,
+  skip: process.platform === "linux" ? undefined : "counts handles in /proc",
+}, async () => {
+  using folder = temporaryDirectory();
+  folder.write("text.txt", "All ranks hold parts of all parameters, and none holds all of them. ".repeat(200));
+  folder.write("held-out.txt", "No rank holds all of them. ".repeat(8));
+  const out = folder.file("run");
+  const run = startRun([
+    ...["--data", folder.file("text.txt"), "--out", out, "--cache", folder.file("cache"), "--steps", String(STEPS)],
+    ...["--sequence-length", "16", "--global-batch", "2", "--sample-tokens", "0", "--live"],
+    ...["--eval-data", folder.file("held-out.txt"), "--eval-every", "500", "--save-every", "500", "--keep-last", "2"],
+  ], { script, allowAll: true });
+  const reading = read(run.until(/http:\S+\//).then(() => /http:\S+\//.exec(run.output())?.[0] ?? ""));
+  const { code, stderr } = await run.ended;
+  assert.equal(code, 0, stderr);
+  const states = await reading;
+  assert.ok(states > 20, `${states} states were read`);
+  assert.equal(readFileSync(`${out}/metrics.jsonl`, "utf8").trim().split("\n").length, STEPS);
+
+  for (const rank of [0, 1] as const) {
+    // Compilers of JavaScript and caches grow in the first quarter.
+    const held = heldBy(out, rank).filter(({ step }) => step > STEPS / 4);
+    assert.ok(held.length > 100, `${held.length} lines`);
+    const said = `rank ${rank}: ${JSON.stringify([held[0], held.at(-1)])}`;
+    process.stdout.write(`${said}, ${slopeOf(held, "resident").toFixed(1)} bytes a step\n`);
+    assert.equal(new Set(held.map(({ allocated }) => allocated)).size, 1, said);
+    for (const key of ["handles", "threads"] as const) {
+      const growth = slopeOf(held, key) * STEPS;
+      assert.ok(growth < 1, `${key} grow by ${growth} in ${STEPS} steps; ${said}`);
+    }
+    const growth = slopeOf(held, "resident");
+    assert.ok(growth < MOST_GROWTH[rank], `the process grows by ${growth} bytes a step; ${said}`);
+  }
+});
+
+/** Reads a live page until its run ends; gives the number of states. */
+async function read(address: Promise<string>): Promise<number> {
+  const { body } = await fetch(`${await address}events`);
+  assert.ok(body !== null);
+  let states = 0;
+  const text = new TextDecoder();
+  for await (const bytes of body) states += text.decode(bytes, { stream: true }).split("event: run\n").length - 1;
+  return states;
+}
