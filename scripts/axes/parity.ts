@@ -180,15 +180,31 @@ async function train(orders: FamilyOrders): Promise<readonly FamilyReport[]> {
   return results.filter(isReport);
 }
 
-/** Trains families over all meshes, and calls `tell` with each item. */
-export async function axesParity(families: readonly string[], tell: (item: AxesItem) => void): Promise<void> {
+/** The meshes whose names contain a text, and those whose bits they must have. */
+function meshesOf(part: string): readonly Laid[] {
+  const chosen = new Set<string | undefined>();
+  for (const { name, twin, untiedTwin } of MESHES.toReversed()) {
+    if (name.includes(part) || chosen.has(name)) { for (const one of [name, twin, untiedTwin]) chosen.add(one); }
+  }
+  return MESHES.filter(({ name }) => chosen.has(name));
+}
+
+/** Trains families over meshes whose names contain `part`, and calls `tell` with each item. */
+export async function axesParity(
+  families: readonly string[],
+  part: string,
+  tell: (item: AxesItem) => void,
+): Promise<void> {
+  const meshes = meshesOf(part);
   for (const family of families.length === 0 ? ZOO : families) {
     for (const { tied, hfConfig: config } of zooModels(family)) {
       const [full] = await train({ config, axes: { shard: 1 } });
-      const [single] = await train({ config, axes: { shard: 1 }, stages: {} });
-      const [adapted] = await train({ config, axes: { shard: 1 }, lora: true });
+      const reports = async (isNeeded: boolean, more: Partial<FamilyOrders>): Promise<readonly FamilyReport[]> =>
+        isNeeded ? await train({ config, axes: { shard: 1 }, ...more }) : [];
+      const [single] = await reports(meshes.some(({ stages }) => stages !== undefined), { stages: {} });
+      const [adapted] = await reports(meshes.some(({ lora = false }) => lora), { lora: true });
       const sharded = new Map<string, FamilyReport | undefined>();
-      for (const { name: mesh, tensor, untiedTwin, twin = tied ? undefined : untiedTwin, ...laid } of MESHES) {
+      for (const { name: mesh, tensor, untiedTwin, twin = tied ? undefined : untiedTwin, ...laid } of meshes) {
         const { context = 1 } = laid.axes;
         if (stagesOf(laid) > layersOf(config)) continue;
         if (laid.commStrategy === "ulysses" && !headsDivide(config, context)) continue;

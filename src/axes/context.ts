@@ -39,7 +39,7 @@ export interface ParallelizeContextOptions {
   /**
    * The way in which attention hears of other ranks' positions, as Accelerate's `cp_comm_strategy`.
    * - `allgather`: each rank gathers the keys and values of all; the bits of one rank.
-   * - `ring`: keys and values go from rank to rank while the block before is computed, and no rank has all (`alltoall` in PyTorch's
+   * - `ring`: keys and values go from rank to rank while others are computed with, and no rank has all (`alltoall` in PyTorch's
    *   `set_rotate_method`); within rounding of one rank.
    * - `ulysses`: ranks exchange their positions for heads, whose numbers they must divide; the bits of one rank.
    *

@@ -1,8 +1,8 @@
 /**
- * Messages of a ring: each rank sends blocks to the next one and receives those of the one before, while it computes.
+ * Messages round a ring: each rank sends to the next one and receives from the one before, while it computes.
  *
- * Note [In flight] A block is sent from the memory in which it was received, or from the rank's own, and is only read meanwhile; the next
- * one is received into memory that the present computation does not use. One call is under way at a time.
+ * Note [In flight] A shard is sent from the memory in which it was received, or from the rank's own; it is only read meanwhile. The next
+ * shard is received into memory that the present computation does not use. The messages of one step are under way at a time.
  *
  * @module
  */
@@ -59,28 +59,28 @@ export class RingMessages implements Disposable {
   }
 }
 
-/** Blocks that go round: at each step the present one, while the next is under way. */
-export class RingBlocks {
+/** Shards that go round: at each step the present one, while the next is under way. */
+export class RingShards {
   readonly #messages: RingMessages;
   readonly #buffers: readonly (readonly Tensor[])[];
   #present: readonly Tensor[];
   #next: readonly Tensor[] | undefined;
   #step = 0;
 
-  /** @param own this rank's block @param buffers memory for blocks of others: 1 for two ranks, else 2; none for one */
+  /** @param own this rank's shard @param buffers memory for shards of others: 1 for two ranks, else 2; none for one */
   constructor(messages: RingMessages, own: readonly Tensor[], buffers: readonly (readonly Tensor[])[]) {
     this.#messages = messages;
     this.#buffers = buffers;
     this.#present = own;
   }
 
-  /** The present block. */
+  /** The present shard. */
   get present(): readonly Tensor[] {
     return this.#present;
   }
 
   /**
-   * Begins to pass the present block on and to receive the next one, along with other messages.
+   * Begins to pass the present shard on and to receive the next one, along with other messages.
    *
    * @param isLast true if there is no next one
    */
@@ -90,7 +90,7 @@ export class RingBlocks {
     this.#messages.begin([...next.length === 0 ? [] : this.#present, ...sent], [...next, ...received]);
   }
 
-  /** Waits for the next block, which becomes the present one. */
+  /** Waits for the next shard, which becomes the present one. */
   finish(): void {
     this.#messages.finish();
     this.#step++;

@@ -1,157 +1,65 @@
 /**
- * Attention round a ring (Ring Attention: Liu et al. 2023; striped over both ends of a row by the zigzag of `positions.ts`). Each rank
- * keeps its queries; keys and values go from rank to rank while the block before is computed. Outputs over parts of the keys are joined by
- * the logarithms of their sums, in float32.
+ * Attention round a ring (Ring Attention: Liu et al. 2023), with the zigzag of `positions.ts`. Each rank keeps its queries. The keys and
+ * values of a rank, its shard, go from rank to rank: while a rank computes with one shard, it passes it on and receives the next. Outputs
+ * over the keys of several shards are joined by the logarithms of their sums, in float32.
  *
- * In the backward blocks go round again, and their gradients with them, one step behind, in float32: each rank adds its part, and the
- * last one sends them to the block's rank, which adds its own.
+ * In the backward shards go round again, and gradients of each shard follow it one step behind, in float32: each rank adds its part, and
+ * the last one sends the sum to the shard's own rank, which adds what it has computed first.
  *
  * @module
  */
 import { at } from "../at.ts";
-import { type DevicePtr, devicePtr } from "../device/device.ts";
-import { type DType, float32 } from "../dtype.ts";
+import type { DevicePtr } from "../device/device.ts";
+import type { ArgsOf } from "../device/kernels/table.ts";
+import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
+import { attentionOp } from "../ops/attention.ts";
 import { castTo } from "../ops/convert.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext } from "../ops/op.ts";
 import { threeSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { RegionAttrs } from "./ops.ts";
-import { RingBlocks, RingMessages } from "./ring_messages.ts";
-import { FirstKeysInBlocks, firstKeysOf, MOST_PLACES, ownerAt, type RingTile, tilesOf } from "./ring_tiles.ts";
-
-/** An attention, the ranks that share its positions, and the module's name. */
-export interface RingAttrs extends Omit<AttentionAttrs, "dropout" | "causal">, RegionAttrs {}
-
-/** Sizes of a call. */
-interface RingSizes {
-  readonly dtype: DType;
-  readonly batch: number;
-  /** Positions of a part: half of this rank's. */
-  readonly width: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly valueDim: number;
-}
-
-function sizesOf(q: Tensor, v: Tensor, { heads, kvHeads }: RingAttrs): RingSizes {
-  const [batch, seq, widthQ] = threeSizes("ring attention", q.shape);
-  const [, , widthV] = threeSizes("ring attention", v.shape);
-  const dims = { headDim: widthQ / heads, valueDim: widthV / kvHeads };
-  return { dtype: q.dtype, batch, width: seq / 2, heads, kvHeads, ...dims };
-}
-
-/** The address of a part of a row in a dense tensor [batch, seq of a rank, ..] or [batch, 2, ..]. */
-function partAt({ ptr, numel, dtype }: Tensor, { batch }: RingSizes, row: number, part: number): DevicePtr {
-  return devicePtr(ptr + (row * 2 + part) * (numel / batch / 2) * dtype.byteLength);
-}
-
-/** Arguments of both directions for a tile of a row. */
-function common(
-  { q, k, v, first }: {
-    readonly q: Tensor;
-    readonly k: Tensor;
-    readonly v: Tensor;
-    readonly first: Tensor | undefined;
-  },
-  sizes: RingSizes,
-  { queries, keyParts, causal }: RingTile,
-  row: number,
-  { scale, softcap = 0 }: RingAttrs,
-) {
-  const { dtype, width, heads, kvHeads, headDim, valueDim } = sizes;
-  const strides = { strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * valueDim };
-  const lengths = { batch: 1, seqQ: width, seqK: keyParts * width, heads, kvHeads, headDim, valueDim };
-  // Windows are in `starts`, and nothing is dropped or masked.
-  const none = { window: 0, maskRows: 1, p: 0, key: 0, sample: 0, keyMask: undefined };
-  const hasRows = first !== undefined && first.shape[0] === sizes.batch;
-  return {
-    ...{ dtype, ...lengths, ...strides, scale, softcap, causal, ...none },
-    q: partAt(q, sizes, row, queries),
-    k: partAt(k, sizes, row, 0),
-    v: partAt(v, sizes, row, 0),
-    starts: first && partAt(first, hasRows ? sizes : { ...sizes, batch: 1 }, hasRows ? row : 0, queries),
-  };
-}
+import { RingMessages, RingShards } from "./ring_messages.ts";
+import { kernelArgs, placeAt, type RingAttrs, type RingSizes, sizesOf } from "./ring_sizes.ts";
+import { Joiner, ShardGradients } from "./ring_sums.ts";
+import {
+  FirstKeysInShards,
+  firstKeysOf,
+  MOST_PLACES,
+  ownerAt,
+  piecesOf,
+  type RingPiece,
+  tilesOf,
+} from "./ring_tiles.ts";
 
 /** The inputs that are there only for some calls. */
 function optionalInputs(inputs: number, { documents = false, sinks = false }: RingAttrs) {
   return { starts: documents ? 3 : undefined, sinks: sinks ? inputs - 1 : undefined };
 }
 
-/** Memory of blocks of other ranks: for the one that is computed with, and for the next one. */
-function blockBuffers(context: OpContext, own: readonly Tensor[], size: number): readonly (readonly Tensor[])[] {
+/** Memory of shards of other ranks: for the one that is computed with, and for the next one. */
+function shardBuffers(context: OpContext, own: readonly Tensor[], size: number): readonly (readonly Tensor[])[] {
   const count = Math.min(2, size - 1);
   return Array.from({ length: count }, () => own.map(({ shape, dtype }) => context.empty(shape, dtype)));
 }
 
-/** Joins a part's output and the logarithm of its sums to those of the keys before. */
-class Joiner {
-  readonly #sizes: RingSizes;
-  readonly #context: OpContext;
-  /** A part's output as the kernel gives it, and in float32. */
-  readonly output: Tensor;
-  readonly lse: Tensor;
-  readonly #wide: Tensor;
-  readonly #growth: Tensor;
+/** Sizes of a sink's call for a piece. */
+type SinkSizes = Pick<ArgsOf<"attentionSinks">, "dtype" | "batch" | "seq" | "heads" | "headDim">;
 
-  constructor(context: OpContext, sizes: RingSizes) {
-    const { dtype, width, heads, valueDim } = sizes;
-    this.#sizes = sizes;
-    this.#context = context;
-    this.output = context.empty([width, heads, valueDim], dtype);
-    this.#wide = dtype === float32 ? this.output : context.empty([width, heads, valueDim], float32);
-    this.lse = context.empty([heads, width], float32);
-    this.#growth = context.empty([heads, width], float32);
-  }
-
-  /** Takes the first part's output. */
-  widen(total: DevicePtr): void {
-    const { dtype, numel: n, ptr: src } = this.output;
-    this.#context.device.kernels.cast({ dstDtype: float32, srcDtype: dtype, n, dst: total, src });
-  }
-
-  /**
-   * `total += sigmoid(lse' - lse) (o' - total)`, `lse += softplus(lse' - lse)`. A query that sees no key of the part has an output of
-   * zeros and a logarithm of -Infinity, and keeps its bits.
-   */
-  join(total: DevicePtr, lse: DevicePtr): void {
-    const { device: { kernels } } = this.#context;
-    const { width, heads, valueDim } = this.#sizes;
-    const [n, rows] = [this.#wide.numel, this.lse.numel];
-    const difference = this.lse.ptr;
-    const flat = { dtype: float32, shape: [rows], aStrides: [1], bStrides: [1] };
-    kernels.binary({ ...flat, op: "sub", dst: difference, a: difference, b: lse });
-    const ofDifference = { dtype: float32, n: rows, p0: 0, p1: 0, src: difference };
-    kernels.unary({ ...ofDifference, op: "softplus", dst: this.#growth.ptr });
-    kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: rows, dst: lse, src: this.#growth.ptr });
-    kernels.unary({ ...ofDifference, op: "sigmoid", dst: difference });
-    if (this.#wide !== this.output) castTo(this.#wide, this.output);
-    const part = this.#wide.ptr;
-    kernels.binary({
-      ...{ dtype: float32, op: "sub", shape: [n], aStrides: [1], bStrides: [1], dst: part, a: part, b: total },
-    });
-    kernels.binary({
-      ...{ dtype: float32, op: "mul", shape: [width, heads, valueDim], dst: part, a: part, b: difference },
-      ...{ aStrides: [heads * valueDim, valueDim, 1], bStrides: [1, width, 0] },
-    });
-    kernels.accumulate({ dstDtype: float32, srcDtype: float32, n, dst: total, src: part });
+/** Calls `body` with each piece of the queries of each row, and sizes of a sink's call for it. */
+function eachPiece(
+  { batch, width, piece, dtype, heads, valueDim }: RingSizes,
+  body: (row: number, start: number, ofPiece: SinkSizes) => void,
+): void {
+  for (const part of [0, 1] as const) {
+    for (const { start, queries: seq } of piecesOf({ queries: part, keyParts: 1, causal: false }, width, piece)) {
+      for (let row = 0; row < batch; row++) body(row, start, { dtype, batch: 1, seq, heads, headDim: valueDim });
+    }
   }
 }
 
-/** Sizes of a sink's call for one part of a row. */
-function sinkSizes({ dtype, width, heads, valueDim }: RingSizes) {
-  return { dtype, batch: 1, seq: width, heads, headDim: valueDim };
-}
-
-/** Calls `body` for both parts of each row. */
-function eachPart({ batch }: RingSizes, body: (row: number, part: 0 | 1) => void): void {
-  for (let row = 0; row < batch; row++) {
-    body(row, 0);
-    body(row, 1);
-  }
+/** The pieces that a rank computes with the shard of `owner`. */
+function piecesAt(owner: number, group: RingAttrs["group"], { width, piece }: RingSizes): readonly RingPiece[] {
+  return tilesOf(owner, group).flatMap((tile) => piecesOf(tile, width, piece));
 }
 
 function forward(call: ForwardCall<RingAttrs>): void {
@@ -167,74 +75,46 @@ function forward(call: ForwardCall<RingAttrs>): void {
   const output = call.output(0);
   // All memory is there before the first message: a rank that runs out of it has nothing under way.
   const total = dtype === float32 ? output : call.empty(output.shape, float32);
-  const lse = call.empty([batch, 2, heads, width], float32);
+  // Of each piece [heads, queries], one behind the other.
+  const lse = call.empty([batch, 2 * width, heads], float32);
   const joiner = new Joiner(call, sizes);
-  const buffers = blockBuffers(call, [k, v], group.size);
+  const buffers = shardBuffers(call, [k, v], group.size);
   const seen = firstKeysOf(call, starts, window, 2 * width, group);
-  const first = seen && new FirstKeysInBlocks(call, seen, group.size);
+  const first = seen && new FirstKeysInShards(call, seen, group.size);
   using messages = new RingMessages(call.device, group, `keys and values of '${unit}' round the ring`);
-  const blocks = new RingBlocks(messages, [k, v], buffers);
+  const shards = new RingShards(messages, [k, v], buffers);
   for (let step = 0; step < group.size; step++) {
-    blocks.begin(step === group.size - 1);
+    shards.begin(step === group.size - 1);
     const owner = ownerAt(step, group);
-    const [keys, values] = [at(blocks.present, 0, "keys"), at(blocks.present, 1, "values")];
+    const [keys, values] = [at(shards.present, 0, "keys"), at(shards.present, 1, "values")];
     const firstOf = first?.of(owner);
-    for (const tile of tilesOf(owner, group)) {
+    for (const piece of piecesAt(owner, group, sizes)) {
       for (let row = 0; row < batch; row++) {
         const inputs = { q, k: keys, v: values, first: firstOf };
-        const sum = partAt(total, sizes, row, tile.queries);
-        const logarithms = partAt(lse, sizes, row, tile.queries);
+        const sum = placeAt(total, sizes, row, piece.start);
+        const logarithms = placeAt(lse, sizes, row, piece.start);
         const isFirst = step === 0;
         kernels.attention({
-          ...common(inputs, sizes, tile, row, attrs),
+          ...kernelArgs(inputs, sizes, piece, row, attrs),
           o: isFirst && dtype === float32 ? sum : joiner.output.ptr,
           lse: isFirst ? logarithms : joiner.lse.ptr,
         });
         messages.advance();
-        if (!isFirst) joiner.join(sum, logarithms);
-        else if (dtype !== float32) joiner.widen(sum);
+        if (!isFirst) joiner.join(sum, logarithms, piece.queries);
+        else if (dtype !== float32) joiner.widen(sum, piece.queries);
       }
     }
-    blocks.finish();
+    shards.finish();
   }
   if (total !== output) castTo(output, total);
   if (sinks !== undefined) {
-    eachPart(sizes, (row, part) => {
-      const pointers = { o: partAt(output, sizes, row, part), lse: partAt(lse, sizes, row, part), sinks: sinks.ptr };
-      kernels.attentionSinks({ ...sinkSizes(sizes), ...pointers });
+    eachPiece(sizes, (row, start, ofPiece) => {
+      const pointers = { o: placeAt(output, sizes, row, start), lse: placeAt(lse, sizes, row, start) };
+      kernels.attentionSinks({ ...ofPiece, ...pointers, sinks: sinks.ptr });
     });
   }
   call.save(q, k, v, output, lse);
   for (const tensor of [starts, sinks]) if (tensor !== undefined) call.save(tensor);
-}
-
-/** Gradients of one block, and memory of a tile's. */
-class BlockGradients {
-  readonly #context: OpContext;
-  readonly #dtype: DType;
-  /** What a kernel gives of one row: keys and values. */
-  readonly #ofTile: readonly Tensor[];
-
-  constructor(context: OpContext, [k, v]: readonly [Tensor, Tensor]) {
-    this.#context = context;
-    this.#dtype = k.dtype;
-    this.#ofTile = [k, v].map(({ shape, dtype }) => context.empty(shape.slice(1), dtype));
-  }
-
-  /** Memory into which a kernel writes the gradients of a tile's keys and values. */
-  get tile(): { readonly dk: DevicePtr; readonly dv: DevicePtr } {
-    return { dk: at(this.#ofTile, 0, "keys").ptr, dv: at(this.#ofTile, 1, "values").ptr };
-  }
-
-  /** Adds a tile's gradients to those of a row of a block. */
-  add(block: readonly Tensor[], sizes: RingSizes, row: number, { keyParts }: RingTile): void {
-    for (const [i, sum] of block.entries()) {
-      const part = at(this.#ofTile, i, "gradient");
-      const n = part.numel / 2 * keyParts;
-      const args = { dstDtype: float32, srcDtype: this.#dtype, n };
-      this.#context.device.kernels.accumulate({ ...args, dst: partAt(sum, sizes, row, 0), src: part.ptr });
-    }
-  }
 }
 
 function clear({ device: { kernels }, ptr, numel }: Tensor): void {
@@ -262,43 +142,43 @@ function backward(call: BackwardCall<RingAttrs>): void {
   );
   const wide = outs.map((out) => out.dtype === float32 ? out : call.empty(out.shape, float32));
   const [dq, home] = [at(wide, 0, "gradient"), wide.slice(1)];
-  const wideBlock = (): readonly Tensor[] => [k, v].map(({ shape }) => call.empty(shape, float32));
-  // Of gradients one block is computed, one is sent, and one is received.
-  const sums = Array.from({ length: Math.min(2, size - 1) }, wideBlock);
-  const arriving = size > 1 ? wideBlock() : [];
-  const partQ = call.empty([width, heads * headDim], dtype);
-  const ofTile = new BlockGradients(call, [k, v]);
-  const buffers = blockBuffers(call, [k, v], size);
+  const wideShard = (): readonly Tensor[] => [k, v].map(({ shape }) => call.empty(shape, float32));
+  // Of gradients one shard is computed, one is sent, and one is received.
+  const sums = Array.from({ length: Math.min(2, size - 1) }, wideShard);
+  const arriving = size > 1 ? wideShard() : [];
+  const partQ = call.empty([sizes.piece, heads * headDim], dtype);
+  const ofPiece = new ShardGradients(call, [k, v]);
+  const buffers = shardBuffers(call, [k, v], size);
   const seen = firstKeysOf(call, starts, window, 2 * width, group);
-  const first = seen && new FirstKeysInBlocks(call, seen, group.size);
+  const first = seen && new FirstKeysInShards(call, seen, group.size);
   for (const sum of wide) clear(sum);
   using messages = new RingMessages(call.device, group, `keys, values and their gradients of '${unit}' round the ring`);
-  const blocks = new RingBlocks(messages, [k, v], buffers);
+  const shards = new RingShards(messages, [k, v], buffers);
   let done: readonly Tensor[] = [];
   for (let step = 0; step < size; step++) {
-    // The gradients of the present block come from the rank before, which had the block one step earlier.
+    // The gradients of the present shard come from the rank before, which had the shard one step earlier.
     const arrived = step < 2 ? [] : arriving;
-    blocks.begin(step === size - 1, done, arrived);
+    shards.begin(step === size - 1, done, arrived);
     const owner = ownerAt(step, group);
-    const [keys, values] = [at(blocks.present, 0, "keys"), at(blocks.present, 1, "values")];
+    const [keys, values] = [at(shards.present, 0, "keys"), at(shards.present, 1, "values")];
     const firstOf = first?.of(owner);
     const sum = step === 0 ? home : at(sums, step % sums.length, "sums");
     if (step > 0) sum.forEach(clear);
-    for (const tile of tilesOf(owner, group)) {
+    for (const piece of piecesAt(owner, group, sizes)) {
       for (let row = 0; row < batch; row++) {
         const inputs = { q, k: keys, v: values, first: firstOf };
-        const partOf = (tensor: Tensor): DevicePtr => partAt(tensor, sizes, row, tile.queries);
+        const of = (tensor: Tensor): DevicePtr => placeAt(tensor, sizes, row, piece.start);
         kernels.attentionBackward({
-          ...common(inputs, sizes, tile, row, attrs),
-          ...{ dq: partQ.ptr, ...ofTile.tile, dO: partOf(dO), o: partOf(output), lse: partOf(lse) },
+          ...kernelArgs(inputs, sizes, piece, row, attrs),
+          ...{ dq: partQ.ptr, ...ofPiece.piece, dO: of(dO), o: of(output), lse: of(lse) },
         });
         messages.advance();
-        const n = partQ.numel;
-        kernels.accumulate({ dstDtype: float32, srcDtype: dtype, n, dst: partOf(dq), src: partQ.ptr });
-        ofTile.add(sum, sizes, row, tile);
+        const n = piece.queries * heads * headDim;
+        kernels.accumulate({ dstDtype: float32, srcDtype: dtype, n, dst: of(dq), src: partQ.ptr });
+        ofPiece.add(sum, sizes, row, piece);
       }
     }
-    blocks.finish();
+    shards.finish();
     for (const [i, part] of arrived.entries()) addTo(at(sum, i, "gradient"), part);
     done = step === 0 ? [] : sum;
   }
@@ -324,10 +204,10 @@ function sinkGradients(
   const sum = out.dtype === float32 ? out : call.empty(out.shape, float32);
   const part = call.empty(out.shape, float32);
   clear(sum);
-  eachPart(sizes, (row, half) => {
-    const of = (tensor: Tensor): DevicePtr => partAt(tensor, sizes, row, half);
+  eachPiece(sizes, (row, start, ofPiece) => {
+    const of = (tensor: Tensor): DevicePtr => placeAt(tensor, sizes, row, start);
     const pointers = { dO: of(dO), o: of(output), lse: of(lse), sinks: sinks.ptr, dsinks: part.ptr };
-    call.device.kernels.attentionSinksBackward({ ...sinkSizes(sizes), ...pointers });
+    call.device.kernels.attentionSinksBackward({ ...ofPiece, ...pointers });
     addTo(sum, part);
   });
   if (sum !== out) castTo(out, sum);

@@ -1,6 +1,6 @@
 /**
- * The geometry of a ring: which of a rank's queries see which keys of the block that is with it, where rows are divided by the zigzag of
- * `positions.ts`. A block is the two parts of each row that its rank computes.
+ * The geometry of a ring: which of a rank's queries see which keys of the shard that is with it, where rows are divided by the zigzag of
+ * `positions.ts`. A shard is the two parts of each row that its rank computes.
  *
  * @module
  */
@@ -10,23 +10,23 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { castTo } from "../ops/convert.ts";
 import { type PositionPart, zigzag } from "./positions.ts";
 
-/** Queries of one part, and the keys of a block that they may see but for windows and documents. */
+/** Queries of one part, and the keys of a shard that they may see but for windows and documents. */
 export interface RingTile {
   /** The queries' part of this rank's two: 0 or 1. */
   readonly queries: 0 | 1;
-  /** Parts of the block, from its first on, whose keys are seen. */
+  /** Parts of the shard, from its first on, whose keys are seen. */
   readonly keyParts: 1 | 2;
   /** True if each query sees the keys up to its own position; else it sees all. */
   readonly causal: boolean;
 }
 
-/** The rank whose block is with a rank after some steps: blocks go from each rank to the next. */
+/** The rank whose shard is with a rank after some steps: shards go from each rank to the next. */
 export function ownerAt(step: number, { rank, size }: PositionPart): number {
   return (rank - step + size) % size;
 }
 
 /**
- * What a rank computes with the block of `owner`. Of n ranks, each step but the first has as many pairs of queries and keys on every
+ * What a rank computes with the shard of `owner`. Of n ranks, each step but the first has as many pairs of queries and keys on every
  * rank: an earlier rank's first part comes before both parts of this rank, a later rank's two parts before its second.
  */
 export function tilesOf(owner: number, { rank }: PositionPart): readonly RingTile[] {
@@ -35,6 +35,31 @@ export function tilesOf(owner: number, { rank }: PositionPart): readonly RingTil
   }
   if (owner > rank) return [{ queries: 1, keyParts: 2, causal: false }];
   return [{ queries: 0, keyParts: 1, causal: false }, { queries: 1, keyParts: 1, causal: false }];
+}
+
+/** Queries of one call of a kernel, and the keys of a shard that they see but for windows and documents. */
+export interface RingPiece {
+  /** The first query's place among this rank's positions of a row. */
+  readonly start: number;
+  readonly queries: number;
+  /** Keys of the shard, from its first on. */
+  readonly keys: number;
+  /** True if the last query sees all these keys, and each one before it a key less. */
+  readonly causal: boolean;
+}
+
+/**
+ * A tile in pieces of at most `most` queries: where the host moves messages, it does so between them.
+ *
+ * @param width positions of a part
+ */
+export function piecesOf({ queries: part, keyParts, causal }: RingTile, width: number, most: number): RingPiece[] {
+  return Array.from({ length: Math.ceil(width / most) }, (_, i) => {
+    const begin = i * most;
+    const queries = Math.min(most, width - begin);
+    const keys = causal ? (keyParts - 1) * width + begin + queries : keyParts * width;
+    return { start: part * width + begin, queries, keys, causal };
+  });
 }
 
 /** Largest length of rows whose places float32 holds, in which the beginnings of what is seen are reckoned. */
@@ -85,8 +110,8 @@ export function firstKeysOf(
   return { places: ofDocuments, rows };
 }
 
-/** The first keys that queries may see in blocks, counted in the block. */
-export class FirstKeysInBlocks {
+/** The first keys that queries may see in shards, counted in the shard. */
+export class FirstKeysInShards {
   readonly #places: Tensor;
   readonly #width: number;
   readonly #size: number;
@@ -103,7 +128,7 @@ export class FirstKeysInBlocks {
   }
 
   /**
-   * The first keys in the block of a rank: the number of a tile's keys, or more, where a query sees none.
+   * The first keys in the shard of a rank: the number of a tile's keys, or more, where a query sees none.
    *
    * @returns int32 of the shape of the places; valid until the next call
    */

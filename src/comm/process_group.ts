@@ -22,6 +22,7 @@ import { announcedMemory, AnnouncedWindow, type GatherWindow } from "./gather_wi
 import type { MeshAxis } from "./mesh.ts";
 import { type AllReduceOptions, factorOf, type ReduceScatterOptions } from "./reductions.ts";
 import { attempt, exchangeOutcomes } from "./together.ts";
+import { endingWith } from "./work_end.ts";
 
 /** Timeout while a rank reads, writes or tokenizes; a rank that dies meanwhile is still noticed within seconds. */
 const PATIENCE_SECONDS: number = 24 * 3600;
@@ -217,8 +218,8 @@ export class ProcessGroup {
       if (peer === this.rank) throw new ArgumentError(`Rank ${peer} cannot send '${unit}' to itself`);
     }
     const count = transfers.reduce((sum, { byteLength }) => sum + byteLength, 0);
-    using _call = this.announce({ kind: "send and receive", unit, phase, count });
-    return this.#data.transfer(transfers);
+    const call = this.announce({ kind: "send and receive", unit, phase, count });
+    return endingWith(call, () => this.#data.transfer(transfers));
   }
 
   /** Sends `byteLength` bytes to rank `to`, which receives them. */

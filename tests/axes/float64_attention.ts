@@ -11,7 +11,7 @@ export interface AttentionCase {
   readonly window?: number;
   readonly softcap?: number;
   /** The place in its row of each position's document's first one. */
-  readonly starts?: readonly number[];
+  readonly starts?: readonly number[] | undefined;
   /** A score of each head. */
   readonly sinks?: readonly number[];
 }
