@@ -51,7 +51,7 @@ export type {
 } from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
-export { parallelizeContext } from "./src/axes/context.ts";
+export { type ContextCommStrategy, parallelizeContext, type ParallelizeContextOptions } from "./src/axes/context.ts";
 export { parallelizePipeline, type Pipeline, type PipelineOptions, type PipelineStage } from "./src/axes/pipeline.ts";
 export type { PipelineSchedule } from "./src/axes/pipeline_schedule.ts";
 export type { PipelineSplit } from "./src/axes/pipeline_split.ts";

@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- <subject> [--peer torch|trl|mpi|jax-js|ddp|apart|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
+ * `npm run bench -- <subject> [--peer torch|trl|mpi|jax-js|ddp|apart|allgather|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
  * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch, TRL
  * and MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
  * the run; `one-thread` is our side with one. A peer that is not there is told in each line.
@@ -13,6 +13,7 @@ import { ADAPT } from "./adapt.ts";
 import { ATTENTION } from "./attention.ts";
 import { CHECKPOINT } from "./checkpoint.ts";
 import { COLLECTIVES } from "./collectives.ts";
+import { CONTEXT } from "./context.ts";
 import { DATALOADER } from "./dataloader.ts";
 import { DEMO } from "./demo.ts";
 import { DISPATCH } from "./dispatch.ts";
@@ -35,6 +36,7 @@ const SUBJECTS: readonly Subject[] = [
   ATTENTION,
   CHECKPOINT,
   COLLECTIVES,
+  CONTEXT,
   DATALOADER,
   DEMO,
   DISPATCH,
@@ -59,9 +61,9 @@ const flags: readonly Flag[] = [
   {
     name: "peer",
     takes: "one",
-    placeholder: "<torch|trl|mpi|jax-js|ddp|apart|one-thread>",
+    placeholder: "<torch|trl|mpi|jax-js|ddp|apart|allgather|one-thread>",
     description:
-      "Run alternately PyTorch, TRL or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, or with one thread",
+      "Run alternately PyTorch, TRL or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, gathered keys and values, or with one thread",
   },
   {
     name: "threads",

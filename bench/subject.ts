@@ -10,8 +10,8 @@ import { runProgram } from "./process.ts";
 /** Instruction sets by which targets differ. */
 export type Isa = "avx2" | "avx512" | "avx512-bf16" | "other";
 
-/** Whom our side may be compared with, besides itself with one thread; the last two are our own DDP, and ranks that share nothing. */
-export const PEERS = ["torch", "trl", "mpi", "jax-js", "ddp", "apart"] as const;
+/** Whom our side may be compared with, besides itself with one thread; the last three are our own: DDP, ranks that share nothing, gathered keys and values. */
+export const PEERS = ["torch", "trl", "mpi", "jax-js", "ddp", "apart", "allgather"] as const;
 /** One of these. */
 export type PeerName = typeof PEERS[number];
 

@@ -84,6 +84,39 @@ const MESHES: readonly Laid[] = [
   { name: "cp 4", axes: { shard: 1, context: 4 }, tensor: 1 },
   { name: "fsdp 2 × cp 2", axes: { shard: 2, context: 2 }, tensor: 1 },
   { name: "ddp 2 × cp 2", axes: { shard: 2, context: 2 }, tensor: 1, mode: "ddp", twin: "fsdp 2 × cp 2" },
+  { name: "cp 4 by a ring", axes: { shard: 1, context: 4 }, tensor: 1, commStrategy: "ring" },
+  { name: "fsdp 2 × cp 2 by a ring", axes: { shard: 2, context: 2 }, tensor: 1, commStrategy: "ring" },
+  {
+    name: "fsdp 2 × cp 2 by a ring, checkpointed",
+    axes: { shard: 2, context: 2 },
+    tensor: 1,
+    commStrategy: "ring",
+    checkpointing: true,
+    twin: "fsdp 2 × cp 2 by a ring",
+  },
+  {
+    name: "ddp 2 × cp 2 by a ring",
+    axes: { shard: 2, context: 2 },
+    tensor: 1,
+    commStrategy: "ring",
+    mode: "ddp",
+    twin: "fsdp 2 × cp 2 by a ring",
+  },
+  {
+    name: "cp 2 by a ring × tp 2",
+    axes: { shard: 1, context: 2, tensor: 2 },
+    tensor: 2,
+    commStrategy: "ring",
+    checkpointing: true,
+  },
+  {
+    name: "pp 2 × cp 2 by a ring",
+    axes: { pipeline: 2, shard: 1, context: 2 },
+    tensor: 1,
+    commStrategy: "ring",
+    stages: {},
+  },
+  { name: "fsdp 2 × cp 2 by exchanged heads", axes: { shard: 2, context: 2 }, tensor: 1, commStrategy: "ulysses" },
   { name: "ep 4", axes: { shard: 1, expert: 4 }, tensor: 1 },
   { name: "fsdp 2 × ep 2", axes: { shard: 2, expert: 2 }, tensor: 1 },
   { name: "hsdp 2 × 1 × ep 2", axes: { replicate: 2, shard: 1, expert: 2 }, tensor: 1, checkpointing: true },
@@ -131,6 +164,12 @@ function layersOf(config: FamilyOrders["config"]): number {
   return Number(config["num_hidden_layers"] ?? config["n_layer"]);
 }
 
+/** True if ranks divide the heads of queries and of keys that a config counts. */
+function headsDivide(config: FamilyOrders["config"], size: number): boolean {
+  const counts = [config["num_attention_heads"] ?? config["n_head"], config["num_key_value_heads"]];
+  return counts.every((count) => count === undefined || Number(count) % size === 0);
+}
+
 function isReport(value: unknown): value is FamilyReport {
   return typeof value === "object" && value !== null && "losses" in value && "gradients" in value;
 }
@@ -141,17 +180,34 @@ async function train(orders: FamilyOrders): Promise<readonly FamilyReport[]> {
   return results.filter(isReport);
 }
 
-/** Trains families over all meshes, and calls `tell` with each item. */
-export async function axesParity(families: readonly string[], tell: (item: AxesItem) => void): Promise<void> {
+/** The meshes whose names contain a text, and those whose bits they must have. */
+function meshesOf(part: string): readonly Laid[] {
+  const chosen = new Set<string | undefined>();
+  for (const { name, twin, untiedTwin } of MESHES.toReversed()) {
+    if (name.includes(part) || chosen.has(name)) { for (const one of [name, twin, untiedTwin]) chosen.add(one); }
+  }
+  return MESHES.filter(({ name }) => chosen.has(name));
+}
+
+/** Trains families over meshes whose names contain `part`, and calls `tell` with each item. */
+export async function axesParity(
+  families: readonly string[],
+  part: string,
+  tell: (item: AxesItem) => void,
+): Promise<void> {
+  const meshes = meshesOf(part);
   for (const family of families.length === 0 ? ZOO : families) {
     for (const { tied, hfConfig: config } of zooModels(family)) {
       const [full] = await train({ config, axes: { shard: 1 } });
-      const [single] = await train({ config, axes: { shard: 1 }, stages: {} });
-      const [adapted] = await train({ config, axes: { shard: 1 }, lora: true });
+      const reports = async (isNeeded: boolean, more: Partial<FamilyOrders>): Promise<readonly FamilyReport[]> =>
+        isNeeded ? await train({ config, axes: { shard: 1 }, ...more }) : [];
+      const [single] = await reports(meshes.some(({ stages }) => stages !== undefined), { stages: {} });
+      const [adapted] = await reports(meshes.some(({ lora = false }) => lora), { lora: true });
       const sharded = new Map<string, FamilyReport | undefined>();
-      for (const { name: mesh, tensor, untiedTwin, twin = tied ? undefined : untiedTwin, ...laid } of MESHES) {
+      for (const { name: mesh, tensor, untiedTwin, twin = tied ? undefined : untiedTwin, ...laid } of meshes) {
         const { context = 1 } = laid.axes;
         if (stagesOf(laid) > layersOf(config)) continue;
+        if (laid.commStrategy === "ulysses" && !headsDivide(config, context)) continue;
         if (context > 1 && (!DIVISIBLE.includes(family) || context > mostContext(family))) continue;
         if (laid.axes["expert"] !== undefined && !MIXTURES.includes(family)) continue;
         const item = { mesh, family, tied };

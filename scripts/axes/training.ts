@@ -16,6 +16,7 @@ import {
   applyActivationCheckpointing,
   type CausalLm,
   clipGradNorm,
+  type ContextCommStrategy,
   evaluate,
   expertsOf,
   fullyShard,
@@ -48,6 +49,8 @@ export interface FamilyOrders {
   readonly axes: MeshShape;
   readonly mode?: "fsdp" | "ddp";
   readonly checkpointing?: boolean;
+  /** The way in which attention hears of the other ranks of a context axis. @default allgather */
+  readonly commStrategy?: ContextCommStrategy;
   /** Each rank of the tensor axis has a part of the positions between the layers that are cut. */
   readonly sequenceParallel?: boolean;
   /** Trains adapters of all linear layers, and nothing else. */
@@ -122,15 +125,17 @@ function digestOf(values: ReadonlyMap<string, Float32Array>): string {
 /** A family's model over the axes, with first values. */
 export async function laidOut(
   rank: AxesRank,
-  { config, axes, mode = "fsdp", checkpointing = false, sequenceParallel = false, lora = false, stages }: FamilyOrders,
+  orders: FamilyOrders,
 ): Promise<{ readonly run: Run; readonly model: CausalLm; readonly adapter: Lora | undefined }> {
   const { device, group } = rank;
+  const { config, axes, mode = "fsdp", checkpointing = false, sequenceParallel = false, lora = false } = orders;
+  const { commStrategy, stages } = orders;
   const run = new Run({ device, group, axes, print: () => undefined });
   const model = await openModel(run, config, { seed: 3 });
   const names = run.mesh.axes;
   const adapter = lora ? addLora(model, { r: 3, loraAlpha: 6 }) : undefined;
   if (names.includes("context")) {
-    parallelizeContext(model, run.mesh.get("context"));
+    parallelizeContext(model, run.mesh.get("context"), { commStrategy });
     run.mesh.flatten(["shard", "context"], "shard_context");
   }
   const hasExperts = names.includes("expert");

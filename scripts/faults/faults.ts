@@ -90,31 +90,38 @@ const AXES = [
   { axis: "expert", flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
 ] as const;
 
-/** What is done to rank 3, which has the second stage beside rank 1, and what rank 1 says of messages that do not come. */
-const STAGE_FAULTS: readonly OrderedFault[] = ([
-  [
-    "killed",
-    "kill-in",
-    /Rank 1 waits in .*of stage \d.*\(group 'pipeline' of ranks 1, 3, .*: rank 3 died and was last seen/,
-  ],
-  [
-    "diverging",
-    "other-in",
-    /Rank 1 has waited 0\.\d s in .*of stage \d.*\(group 'pipeline' of ranks 1, 3, .*for rank 3 .*barrier 'a call of my own'/,
-  ],
-  [
-    "stalled",
-    "hang-in",
-    /Rank 1 has waited 0\.\d s in .*of stage \d.*\(group 'pipeline' of ranks 1, 3, .*for rank 3 .* is alive/,
-  ],
-] as const).map(([name, what, says]) => ({
-  name: `rank of axis pipeline ${name}`,
-  fault: `3:3:${what}=activations of stage`,
-  ranks: 4,
-  flags: ["--pp-size", "2", "--micro-batches", "2", "--report-seconds", "0.5", "--timeout-seconds", "1"],
-  ...name === "killed" ? {} : { allowed: 4 },
-  says,
-}));
+/** Axes whose ranks pass messages: the rank beside rank 3, and the messages. */
+const MESSAGES = [
+  {
+    name: "pipeline",
+    axis: "pipeline",
+    beside: 1,
+    flags: ["--pp-size", "2", "--micro-batches", "2"],
+    call: "activations of stage",
+  },
+  {
+    ...{ name: "context by a ring", axis: "context", beside: 2, call: "keys and values of" },
+    flags: ["--cp-size", "2", "--cp-comm-strategy", "ring"],
+  },
+] as const;
+
+/** What is done to rank 3, and what the rank beside it says of messages that do not come. */
+const MESSAGE_FAULTS: readonly OrderedFault[] = MESSAGES.flatMap(({ name, axis, beside, flags, call }) => {
+  const where = `in .*'.*(stage \\d|round the ring).*\\(group '${axis}' of ranks ${beside}, 3, .*`;
+  const late = `Rank ${beside} has waited 0\\.\\d s ${where}for rank 3 .*`;
+  return ([
+    ["killed", "kill-in", `Rank ${beside} waits ${where}: rank 3 died and was last seen`],
+    ["diverging", "other-in", `${late}barrier 'a call of my own'`],
+    ["stalled", "hang-in", `${late} is alive`],
+  ] as const).map(([fault, what, says]) => ({
+    name: `rank of axis ${name} ${fault}`,
+    fault: `3:3:${what}=${call}`,
+    ranks: 4,
+    flags: [...flags, "--report-seconds", "0.5", "--timeout-seconds", "1"],
+    ...fault === "killed" ? {} : { allowed: 4 },
+    says: new RegExp(says),
+  }));
+});
 
 /** What is done to rank 3 of four in a call of an axis, and what the other rank of the axis says within a second of it. */
 export const AXIS_FAULTS: readonly OrderedFault[] = [
@@ -146,7 +153,7 @@ export const AXIS_FAULTS: readonly OrderedFault[] = [
       flags: [...flags, "--report-seconds", "0.5", "--timeout-seconds", "1"],
     }));
   }),
-  ...STAGE_FAULTS,
+  ...MESSAGE_FAULTS,
 ];
 
 /** Damage to the second of two checkpoints. */

@@ -1,5 +1,5 @@
 /**
- * `npm run parity -- --axes [--json] [--family name]`: every family over meshes with a tensor axis, see `scripts/axes`.
+ * `npm run parity -- --axes [--json] [--family name] [--mesh part]`: every family over meshes with further axes, see `scripts/axes`.
  *
  * `npm run parity -- [--json] [--all] [--steps n] [--runtime name] [--math name]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
  * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
@@ -54,6 +54,12 @@ const flags: readonly Flag[] = [
     description: "Families over meshes with a tensor axis, against one rank, in place of all else",
   },
   { name: "family", takes: "many", placeholder: "<name>", description: "With axes: only this one (default: all)" },
+  {
+    name: "mesh",
+    takes: "one",
+    placeholder: "<part of a name>",
+    description: "With axes: only these, such as ring, and those whose bits they must have (default: all)",
+  },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -146,9 +152,9 @@ async function has(cpuMath: CpuMath): Promise<boolean> {
 }
 
 /** Families over meshes; the last line is one object. */
-async function overAxes(families: readonly string[], isJson: boolean): Promise<number> {
+async function overAxes(families: readonly string[], mesh: string, isJson: boolean): Promise<number> {
   const items: AxesItem[] = [];
-  await axesParity(families, (item) => {
+  await axesParity(families, mesh, (item) => {
     items.push(item);
     const { mesh, family, tied, status, reason } = item;
     const of = `${status} ${family} ${tied ? "tied" : "untied"} ${mesh}`;
@@ -170,7 +176,9 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stderr.write(`Usage: npm run parity -- [flags]\n\n${describeFlags(flags)}\n`);
     return uses.has("help") ? 0 : 2;
   }
-  if (uses.has("axes")) return await overAxes(uses.get("family")?.texts ?? [], uses.has("json"));
+  if (uses.has("axes")) {
+    return await overAxes(uses.get("family")?.texts ?? [], uses.get("mesh")?.texts.at(-1) ?? "", uses.has("json"));
+  }
   const extent = { steps, all: uses.has("all"), runtimes };
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
   try {

@@ -102,26 +102,23 @@ export const PARALLELISM_KEYS: readonly ForeignKey[] = [
     to.axes.context = count;
   }),
   foreignKey(
+    "cp_comm_strategy",
+    choice(["allgather", "alltoall"]),
+    "`cpCommStrategy`: allgather, or for alltoall ring",
+    (name, to) => void (to.axes.commStrategy = name === "alltoall" ? "ring" : name),
+  ),
+  foreignKey(
     "sp_size",
     whole(1),
-    "1: DeepSpeed's sequence parallelism is refused, as it is not implemented yet; `cp_size` shares positions",
-    (count, to) => {
-      if (count > 1) {
-        to.refuse(
-          "1",
-          `${count}: DeepSpeed's sequence parallelism is not implemented yet; cp_size shares positions`,
-        );
-      }
-    },
+    "`cpSize` with `cpCommStrategy: ulysses`: ranks that exchange positions for heads",
+    (count, to) => void (to.axes.sequence = count),
   ),
-  ...[
-    ...["cp_backend", "cp_comm_strategy", "sp_backend", "sp_seq_length", "sp_seq_length_is_variable"],
-    "sp_attn_implementation",
-  ].map((name) =>
+  foreignKey("sp_backend", choice(["deepspeed"]), "deepspeed, whose exchange of heads is this library's own", () => {}),
+  ...["cp_backend", "sp_seq_length", "sp_seq_length_is_variable", "sp_attn_implementation"].map((name) =>
     idleKey(
       name,
       { schema: z.unknown(), shown: "anything" },
-      "counts with more than 1 of its size only, which is refused",
+      "rows of any length are divided",
     )
   ),
 ];

@@ -72,8 +72,15 @@ export class KeyTranslation {
   readonly notices: string[] = [];
   readonly problems: ConfigProblem[] = [];
   readonly wrapping: Wrapping = {};
-  /** Replicas, ranks that share each, and ranks that compute with parts of the same weights. */
-  readonly axes: { replicate?: number; shard?: number; context?: number; tensor?: number } = {};
+  /** Replicas, ranks that share each, ranks that share rows by either way, and ranks that compute with parts of the same weights. */
+  readonly axes: {
+    replicate?: number;
+    shard?: number;
+    context?: number;
+    commStrategy?: "allgather" | "ring";
+    sequence?: number;
+    tensor?: number;
+  } = {};
   /** The start of ranks. */
   readonly ranks: LaunchedRanks = {};
   /** Keys that were read, by their names. */

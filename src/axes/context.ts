@@ -1,13 +1,17 @@
 /**
  * Context parallelism: the ranks of an axis share the positions of each row. A layer computes each position by itself, but for
- * attention, for which the keys and values of all ranks are gathered. Each of a rank's two parts attends to the keys up to its own end,
- * which gives the bits of one rank. Layers that pass a state along a row exchange positions for heads: see `heads.ts`.
+ * attention, which hears of other ranks' positions in one of three ways:
+ * - `allgather`: the keys and values of all ranks are gathered. Each of a rank's two parts attends to the keys up to its own end, which
+ *   gives the bits of one rank.
+ * - `ring`: keys and values go round the ranks, so that a rank has those of two others at most: see `ring_op.ts`.
+ * - `ulysses`: ranks exchange positions for heads: see `heads.ts`. So do layers that pass a state along a row, always.
  *
  * @module
  */
 import { at } from "../at.ts";
 import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { SelfAttention } from "../nn/attention.ts";
@@ -21,8 +25,34 @@ import type { HookHandle, Module } from "../nn/module.ts";
 import { requireOneAxis } from "../parallel/ranks.ts";
 import { takeAll } from "../unwind.ts";
 import { gatherContext } from "./context_ops.ts";
-import { joinConvolution, joinRule, requireDivisibleHeads } from "./heads.ts";
+import { attentionOfHeads, joinConvolution, joinRule, requireDivisibleHeads } from "./heads.ts";
 import { zigzag } from "./positions.ts";
+import { attentionRoundRing } from "./ring.ts";
+
+/** Ways in which attention hears of other ranks' positions. */
+export const CONTEXT_COMM_STRATEGIES = ["allgather", "ring", "ulysses"] as const;
+/** Name of a way in which attention hears of other ranks' positions. */
+export type ContextCommStrategy = typeof CONTEXT_COMM_STRATEGIES[number];
+
+/** Options of {@link parallelizeContext}. */
+export interface ParallelizeContextOptions {
+  /**
+   * The way in which attention hears of other ranks' positions, as Accelerate's `cp_comm_strategy`.
+   * - `allgather`: each rank gathers the keys and values of all; the bits of one rank.
+   * - `ring`: keys and values go from rank to rank while others are computed with, and no rank has all (`alltoall` in PyTorch's
+   *   `set_rotate_method`); within rounding of one rank.
+   * - `ulysses`: ranks exchange their positions for heads, whose numbers they must divide; the bits of one rank.
+   *
+   * @default "allgather"
+   */
+  readonly commStrategy?: ContextCommStrategy | undefined;
+}
+
+const ATTENTION_BY: Readonly<Record<ContextCommStrategy, (group: ProcessGroup, unit: string) => AttentionFunction>> = {
+  allgather: attentionOver,
+  ring: attentionRoundRing,
+  ulysses: attentionOfHeads,
+};
 
 /** Attention of this rank's two parts of each row to the keys of all ranks up to the end of each part. */
 function attentionOver(group: ProcessGroup, unit: string): AttentionFunction {
@@ -41,7 +71,7 @@ function attentionOver(group: ProcessGroup, unit: string): AttentionFunction {
 }
 
 /** Refuses models whose ranks would need more of each other than keys and values. */
-function requireDivisible(model: CausalLm, size: number): void {
+function requireDivisible(model: CausalLm, size: number, commStrategy: ContextCommStrategy): void {
   for (const [name, module] of model.namedModules()) {
     if (module instanceof Indexer) {
       throw new UnsupportedError(
@@ -49,7 +79,7 @@ function requireDivisible(model: CausalLm, size: number): void {
           "its own; use a context axis of 1 rank",
       );
     }
-    requireDivisibleHeads(name, module, size);
+    requireDivisibleHeads(name, module, size, { exchangesAttention: commStrategy === "ulysses" });
   }
   if (model.countsPadding) {
     throw new UnsupportedError(
@@ -84,6 +114,15 @@ function requirePositions(inputs: unknown): void {
   );
 }
 
+function requireStrategy(given: string): void {
+  const known: readonly string[] = CONTEXT_COMM_STRATEGIES;
+  if (known.includes(given)) return;
+  throw new ArgumentError(
+    `Cannot share positions: commStrategy must be ${known.slice(0, -1).join(", ")} or ${known.at(-1)}, got '${given}'` +
+      (given === "alltoall" ? "; what PyTorch calls alltoall is ring here" : didYouMean(given, known)),
+  );
+}
+
 /** The probability with which a module drops out. */
 function dropProbability(module: Module): number {
   if (module instanceof Dropout) return module.p;
@@ -92,16 +131,17 @@ function dropProbability(module: Module): number {
 }
 
 /**
- * Lets the ranks of a context axis share the positions of each row: each computes two parts of it, and attention gathers the keys and
- * values of all. `run.backward`, the trainer and `evaluate` take full rows and give each rank its part; the loss is of the positions of
- * all ranks. A rank's activations are those of its positions, besides the keys and values of one layer at a time. Shard the model over the
- * context axis too, so that its gradients are summed: `mesh.flatten(["shard", "context"], "shard_context")`. Every rank must call it.
+ * Lets the ranks of a context axis share the positions of each row: each computes two parts of it, and attention hears of the others'
+ * as `commStrategy` says. `run.backward`, the trainer and `evaluate` take full rows and give each rank its part; the loss is of the
+ * positions of all ranks. A rank's activations are those of its positions, and by `allgather` the keys and values of all. Shard the model
+ * over the context axis too, so that its gradients are summed: `mesh.flatten(["shard", "context"], "shard_context")`. Every rank must call it.
  *
  * @param axis one axis of a mesh
+ * @param options `commStrategy`: the way in which attention hears of other ranks' positions
  * @returns ends it
  * @throws {UnsupportedError} if layers choose keys or drop out, or routers are balanced by a loss
- * @throws {ArgumentError} if the mesh has several axes, the model shares its positions already, or ranks do not divide heads of a layer
- * that passes a state along a row
+ * @throws {ArgumentError} if the mesh has several axes, the model shares its positions already, the strategy is unknown, or ranks do
+ * not divide heads that they exchange
  * @example
  * ```ts ignore
  * const run = await launch({ axes: { shard: 2, context: 2 } });
@@ -110,20 +150,25 @@ function dropProbability(module: Module): number {
  * fullyShard(model, { mesh: run.mesh.flatten(["shard", "context"], "shard_context") });
  * ```
  */
-export function parallelizeContext(model: CausalLm, axis: DeviceMesh): HookHandle {
+export function parallelizeContext(
+  model: CausalLm,
+  axis: DeviceMesh,
+  { commStrategy = "allgather" }: ParallelizeContextOptions = {},
+): HookHandle {
   requireOneAxis(axis, "share positions");
+  requireStrategy(commStrategy);
   const { group } = axis;
   model.ensureNames();
   group.agree(`share positions of ${model.constructor.name}`, () => {
     if (model.positions !== undefined) {
       throw new ArgumentError("Cannot share positions: the model's ranks do so already");
     }
-    if (group.size > 1) requireDivisible(model, group.size);
+    if (group.size > 1) requireDivisible(model, group.size, commStrategy);
   });
   if (group.size === 1) return () => {};
   const ends = [...model.namedModules()].flatMap(([name, module]): HookHandle[] => {
     if (module instanceof SelfAttention || module instanceof LatentAttention) {
-      return [module.setAttention(attentionOver(group, name))];
+      return [module.setAttention(ATTENTION_BY[commStrategy](group, name))];
     }
     if (module instanceof GatedDeltaNet) return [joinRule(module, group, name)];
     return module instanceof CausalConv ? [joinConvolution(module, group, name)] : [];

@@ -22,6 +22,11 @@ import type { Backend } from "./registry.ts";
 export interface Work {
   /** Orders all later work of this rank after the collective. */
   wait(): void;
+  /**
+   * Moves on with a transfer, without waiting, where the host moves it. A rank that computes while messages are under way calls it
+   * between kernels. Undefined where nothing is left to the host.
+   */
+  advance?(): void;
 }
 
 /** A collective that has already finished. */
@@ -141,7 +146,10 @@ export interface DataPlane {
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work;
   /** Copies `byteLength` bytes of rank `root` to the same address on every rank. */
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work;
-  /** Makes all transfers side by side. Not collective: only senders and receivers call it, in one order for each pair. */
+  /**
+   * Begins all transfers, which go side by side, and waits for no message: memory that is sent or received must be left alone until
+   * {@link Work.wait}. Not collective: only senders and receivers call it, in one order for each pair.
+   */
   transfer(transfers: readonly Transfer[]): Work;
   /**
    * Opens the data plane of a group that was split from this one, over its control plane. All ranks of this group call it,

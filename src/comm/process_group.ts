@@ -22,6 +22,7 @@ import { announcedMemory, AnnouncedWindow, type GatherWindow } from "./gather_wi
 import type { MeshAxis } from "./mesh.ts";
 import { type AllReduceOptions, factorOf, type ReduceScatterOptions } from "./reductions.ts";
 import { attempt, exchangeOutcomes } from "./together.ts";
+import { endingWith } from "./work_end.ts";
 
 /** Timeout while a rank reads, writes or tokenizes; a rank that dies meanwhile is still noticed within seconds. */
 const PATIENCE_SECONDS: number = 24 * 3600;
@@ -204,8 +205,9 @@ export class ProcessGroup {
   }
 
   /**
-   * Sends to other ranks and receives from them, side by side (PyTorch's `batch_isend_irecv`); messages to one rank keep
-   * their order. Only senders and receivers call it.
+   * Begins to send to other ranks and to receive from them, side by side (PyTorch's `batch_isend_irecv`); messages to one rank keep
+   * their order. Only senders and receivers call it. The messages end in `wait()` of the returned work: until then their memory
+   * must be left alone, and this rank may compute.
    *
    * @throws {CollectiveError} if the other rank gives another length, died, or is late beyond the timeout
    */
@@ -216,8 +218,8 @@ export class ProcessGroup {
       if (peer === this.rank) throw new ArgumentError(`Rank ${peer} cannot send '${unit}' to itself`);
     }
     const count = transfers.reduce((sum, { byteLength }) => sum + byteLength, 0);
-    using _call = this.announce({ kind: "send and receive", unit, phase, count });
-    return this.#data.transfer(transfers);
+    const call = this.announce({ kind: "send and receive", unit, phase, count });
+    return endingWith(call, () => this.#data.transfer(transfers));
   }
 
   /** Sends `byteLength` bytes to rank `to`, which receives them. */

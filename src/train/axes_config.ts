@@ -5,6 +5,7 @@
  * @module
  */
 import * as z from "zod";
+import { CONTEXT_COMM_STRATEGIES, type ContextCommStrategy } from "../axes/context.ts";
 import type { ParallelizePlan } from "../axes/parallelize.ts";
 import { PIPELINE_SCHEDULES, type PipelineSchedule } from "../axes/pipeline_schedule.ts";
 import { PIPELINE_SPLITS, type PipelineSplit } from "../axes/pipeline_split.ts";
@@ -28,6 +29,7 @@ export interface AxesConfig {
   readonly fsdpSize?: number | undefined;
   readonly dpReplicateSize?: number | undefined;
   readonly cpSize: number;
+  readonly cpCommStrategy: ContextCommStrategy;
   readonly epSize: number;
   readonly ppSize: number;
   readonly ppSchedule: PipelineSchedule;
@@ -61,9 +63,13 @@ export const axesSection: Section<AxesConfig> = section(
     dpReplicateSize: size.optional().describe("Copies of the sharded model (default: 1)").meta({
       otherNames: ["data-parallel-replicate-degree"],
     }),
-    cpSize: size.default(1).describe(
-      "Context parallelism: ranks that share the positions of each row; attention gathers their keys and values",
-    ).meta({ otherNames: ["context-parallel-size", "context-parallel-degree", "cp"] }),
+    cpSize: size.default(1).describe("Context parallelism: ranks that share the positions of each row").meta({
+      otherNames: ["context-parallel-size", "context-parallel-degree", "cp"],
+    }),
+    cpCommStrategy: z.enum(CONTEXT_COMM_STRATEGIES).default("allgather").describe(
+      "With cpSize: allgather: attention gathers keys and values of all ranks; ring: they go from rank to rank; ulysses: ranks " +
+        "exchange positions for heads",
+    ).meta({ otherNames: ["cp-rotate-method", "context-parallel-rotate-method"] }),
     epSize: size.default(1).describe(
       "Expert parallelism: number of ranks, among those that share a copy, over which experts are divided; tokens " +
         "travel to them and back",
@@ -118,6 +124,9 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
   }
   if (config.enableSequenceParallel && (tpSize ?? (tpPlan === undefined ? 1 : 2)) === 1) {
     problems.push(needs("enableSequenceParallel", "tpSize of at least 2", true));
+  }
+  if (config.cpCommStrategy !== "allgather" && cpSize === 1) {
+    problems.push({ path: "cpCommStrategy", expected: "cpSize from 2 with it", got: "cpSize 1" });
   }
   if ((sizes.length > 0 || epSize > 1) && mesh !== "shard") {
     const what = [...sizes.length > 0 ? [text] : [], ...epSize > 1 ? [`epSize ${epSize}`] : []].join(" with ");

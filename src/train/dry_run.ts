@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
+import { byteLengthOf, type Call, type CallKind, isCollective } from "../comm/call.ts";
 import { type DryOptions, openDry } from "../comm/data/dry.ts";
 import type { MeshShape } from "../comm/mesh.ts";
 import { backendOf } from "../comm/registry.ts";
@@ -58,6 +58,8 @@ export interface CollectiveUse extends Pick<Call, "kind" | "unit" | "phase"> {
   readonly hosts: number;
   /** Floating-point operations of the step before the call. */
   readonly flopsBefore: number;
+  /** Operations when a message was waited for, which had been done beside it. @default those before it */
+  readonly flopsAwaited?: number;
 }
 
 /** Memory, communication and operations of one step on one rank. */
@@ -149,6 +151,8 @@ export async function dryRun(
   await step();
   const before = allocator.stats.highest;
   const collectives: CollectiveUse[] = [];
+  /** Places of messages among them. */
+  const messages = new Map<Call, number>();
   let bytesCommunicated = 0;
   const flopsSoFar = (): number => [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
   const end = group.observe((call, { size, worldRanks }) => {
@@ -159,8 +163,15 @@ export async function dryRun(
     const bytes = kind === "all-gather" ? count * size : byteLengthOf(call);
     const hosts = new Set(worldRanks.map((rank) => Math.floor(rank / run.localWorldSize))).size;
     const moved = received(bytes, size);
-    collectives.push({ kind, unit, phase, bytes, received: moved, hosts, flopsBefore: flopsSoFar() });
+    const use = { kind, unit, phase, bytes, received: moved, hosts, flopsBefore: flopsSoFar() };
+    if (!isCollective(call)) messages.set(call, collectives.length);
+    collectives.push(use);
     bytesCommunicated += moved;
+  }, (call) => {
+    const place = messages.get(call);
+    const use = place === undefined ? undefined : collectives[place];
+    if (place === undefined || use === undefined || flopsSoFar() === use.flopsBefore) return;
+    collectives[place] = { ...use, flopsAwaited: flopsSoFar() };
   });
   allocator.resetPeak();
   device.offload.resetPeak();

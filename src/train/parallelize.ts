@@ -64,7 +64,9 @@ export function parallelize(
     const plan = tensorPlanOf(model, tpPlan === "auto" ? {} : tpPlan, { sequenceParallel });
     parallelizeModule(model, run.mesh.get("tensor"), plan);
   }
-  if (run.mesh.axes.includes("context")) parallelizeContext(model, run.mesh.get("context"));
+  if (run.mesh.axes.includes("context")) {
+    parallelizeContext(model, run.mesh.get("context"), { commStrategy: config.cpCommStrategy });
+  }
   // What cuts parameters, which needs plain ones, comes before what leaves some to other ranks.
   if (run.mesh.axes.includes("expert")) parallelizeExperts(model, run.mesh.get("expert"));
   if (run.mesh.axes.includes("pipeline")) {

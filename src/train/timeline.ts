@@ -5,7 +5,8 @@
  * Note [Overlap] There are two queues, of computation and of communication. Each does one thing at a time, as a device's streams do:
  * - a unit is gathered while the unit before it computes, and not earlier, as no memory is free for it;
  * - a unit's gradients are reduced after its backward, while other units compute;
- * - sums that the step reads (loss, gradient norm) and messages stop computation until they are done.
+ * - messages stop computation where it waits for them: at once, or, as a ring's, after what is computed beside them;
+ * - sums that the step reads (loss, gradient norm) stop computation until they are done.
  *
  * @module
  */
@@ -44,9 +45,20 @@ export function predictTime({ collectives, flops }: Pick<DryRun, "collectives" |
   const communicate = (call: CollectiveUse, from: number): number =>
     now.communication = Math.max(now.communication, from) + secondsOf(call);
   let computed = 0;
-  const computeUpTo = (operations: number): void => {
+  const compute = (operations: number): void => {
     now.compute += (operations - computed) / speeds.flops;
     computed = operations;
+  };
+  /** Ends of messages under way, in the order in which they are waited for. */
+  const underWay: { readonly flopsAwaited: number; readonly end: number }[] = [];
+  const computeUpTo = (operations: number): void => {
+    while (underWay[0] !== undefined && underWay[0].flopsAwaited <= operations) {
+      const { flopsAwaited, end } = underWay[0];
+      underWay.shift();
+      compute(flopsAwaited);
+      now.compute = Math.max(now.compute, end);
+    }
+    compute(operations);
   };
   for (const call of collectives) {
     computeUpTo(call.flopsBefore);
@@ -58,13 +70,15 @@ export function predictTime({ collectives, flops }: Pick<DryRun, "collectives" |
       const next = gathers[place + 1];
       if (next !== undefined) ends[place + 1] = communicate(next, now.compute);
     } else if (isReduction(call)) communicate(call, now.compute);
-    else now.compute = communicate(call, now.compute);
+    else if (call.flopsAwaited !== undefined) {
+      underWay.push({ flopsAwaited: call.flopsAwaited, end: communicate(call, now.compute) });
+    } else now.compute = communicate(call, now.compute);
   }
   computeUpTo(flops);
   const step = Math.max(now.compute, now.communication);
-  const compute = flops / speeds.flops;
+  const alone = flops / speeds.flops;
   const communication = collectives.reduce((sum, call) => sum + secondsOf(call), 0);
-  return { step, compute, communication, exposed: step - compute };
+  return { step, compute: alone, communication, exposed: step - alone };
 }
 
 /**

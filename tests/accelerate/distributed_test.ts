@@ -95,3 +95,21 @@ test("parallelism_config with tp_size gives the sizes of three axes", async () =
   const context = await readAccelerateConfig({ parallelism_config: { cp_size: 2, dp_shard_size: 2 } });
   assert.deepEqual([context.problems, context.values["cpSize"], context.values["fsdpSize"]], [[], 2, 2]);
 });
+
+test("cp_comm_strategy and sp_size say how the ranks of a context axis hear of each other", async () => {
+  const read = async (config: Readonly<Record<string, unknown>>) => {
+    const { values, problems, notices } = await readAccelerateConfig({ parallelism_config: config });
+    return [
+      values["cpSize"],
+      values["cpCommStrategy"],
+      problems.map(({ path, got }) => `${path} ${got}`),
+      notices.length,
+    ];
+  };
+  assert.deepEqual(await read({ cp_size: 2, cp_comm_strategy: "alltoall" }), [2, "ring", [], 0]);
+  assert.deepEqual(await read({ cp_size: 2, cp_comm_strategy: "allgather" }), [2, "allgather", [], 0]);
+  assert.deepEqual(await read({ parallelism_config_cp_comm_strategy: "alltoall" }), [undefined, undefined, [], 1]);
+  assert.deepEqual(await read({ sp_size: 4, sp_backend: "deepspeed", dp_shard_size: 2 }), [4, "ulysses", [], 0]);
+  const [, , problems] = await read({ sp_size: 2, cp_size: 2 });
+  assert.deepEqual(problems, ["sp_size 2"]);
+});

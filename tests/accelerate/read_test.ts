@@ -104,12 +104,12 @@ describe("readAccelerateConfig()", () => {
     ],
     [{ rdzv_backend: "etcd" }, /rdzv_backend: expected static or c10d, got 'etcd'/],
     [
-      { parallelism_config: { parallelism_config_sp_size: 2 } },
-      /parallelism_config_sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not implemented yet; cp_size shares positions/,
+      { parallelism_config: { parallelism_config_sp_size: 2, cp_size: 2 } },
+      /parallelism_config_sp_size: expected 1 with cp_size above 1, got 2/,
     ],
     [
-      { parallelism_config: { sp_size: 2 } },
-      /sp_size: expected 1, got 2: DeepSpeed's sequence parallelism is not implemented yet; cp_size shares positions/,
+      { parallelism_config: { cp_size: 2, cp_comm_strategy: "ring" } },
+      /cp_comm_strategy: expected .*allgather.*alltoall.*, got 'ring'/,
     ],
     [{ num_process: 2 }, /num_process: expected a known key, got 'num_process'\. Did you mean 'num_processes'\?/],
     [{ fsdp_confg: { a: 1 } }, /fsdp_confg: expected a known key, got 'fsdp_confg'\. Did you mean 'fsdp_config'\?/],

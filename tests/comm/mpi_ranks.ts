@@ -14,6 +14,7 @@ const NAMES: readonly string[] = [
   "reduceScatter() sums ragged slices",
   "split() makes groups that work apart",
   "transfer() passes messages round a ring, both ways at once",
+  "transfer() waits for nothing, and what a rank computes meanwhile stays",
 ];
 
 /** Runs some scenarios of the suite in one world. */

@@ -5,6 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { at } from "../../src/at.ts";
+import { int32 } from "../../src/dtype.ts";
 import { equal, place, sleep } from "./values.ts";
 import type { Scenarios } from "./planes.ts";
 
@@ -34,6 +35,45 @@ export const MESSAGE_SCENARIOS: Scenarios = {
         equal(device.bytes(fromAhead, byteLength), message(next, group.rank), `turn ${turn} from ahead`);
       }
       for (const ptr of [ahead, back, fromBehind, fromAhead]) device.allocator.free(ptr);
+    }
+  },
+
+  "transfer() waits for nothing, and what a rank computes meanwhile stays"(rank): void {
+    const { group, device } = rank;
+    const { size } = group;
+    const [next, previous] = [(group.rank + 1) % size, (group.rank + size - 1) % size];
+    for (const n of [8, 300_000]) {
+      const sent = place(rank, new Uint8Array(new Int32Array(n).fill(group.rank + 1).buffer));
+      const [got, own] = [place(rank, new Uint8Array(4 * n)), place(rank, new Uint8Array(8))];
+      // Rank 1 sends and receives when the others have begun to: if they waited for its messages, all would wait forever.
+      if (group.rank === 1) group.barrier("the others have begun");
+      const work = group.transfer([
+        { kind: "send", ptr: sent, byteLength: 4 * n, peer: next },
+        { kind: "receive", ptr: got, byteLength: 4 * n, peer: previous },
+      ], "keys");
+      if (group.rank !== 1) group.barrier("the others have begun");
+      device.kernels.fill({ dtype: int32, n: 2, value: 7, dst: own });
+      work.advance?.();
+      work.wait();
+      work.wait();
+      equal(device.bytes(got, 4 * n), new Uint8Array(new Int32Array(n).fill(previous + 1).buffer), `${n} from behind`);
+      equal(device.bytes(own, 8), new Uint8Array(Int32Array.of(7, 7).buffer), "own");
+      // A collective right behind messages that no rank has waited for.
+      const left = group.transfer([
+        { kind: "send", ptr: got, byteLength: 4 * n, peer: next },
+        { kind: "receive", ptr: sent, byteLength: 4 * n, peer: previous },
+      ], "keys again");
+      const gathered = place(rank, new Uint8Array(8 * size));
+      group.allGather(gathered, own, 8, "sevens").wait();
+      left.wait();
+      equal(device.bytes(gathered, 8 * size), new Uint8Array(new Int32Array(2 * size).fill(7).buffer), "gathered");
+      const twice = (group.rank + 2 * size - 2) % size;
+      equal(
+        device.bytes(sent, 4 * n),
+        new Uint8Array(new Int32Array(n).fill(twice + 1).buffer),
+        `${n} from two behind`,
+      );
+      for (const ptr of [sent, got, own, gathered]) device.allocator.free(ptr);
     }
   },
 
@@ -79,8 +119,10 @@ export const MESSAGE_SCENARIOS: Scenarios = {
   "ends of a message that disagree on its length say so"(rank): void {
     const { group } = rank;
     const ptr = place(rank, new Uint8Array(400));
-    const call = (): unknown =>
-      group.rank === 0 ? group.send(ptr, 400, 1, "keys") : group.rank === 1 ? group.receive(ptr, 396, 0, "keys") : 0;
+    const call = (): void => {
+      if (group.rank === 0) group.send(ptr, 400, 1, "keys").wait();
+      if (group.rank === 1) group.receive(ptr, 396, 0, "keys").wait();
+    };
     // Between hosts, ranks at neither end may hear of it before they come through the first barrier, or any later one.
     assert.throws(() => {
       group.barrier("before");

@@ -97,6 +97,7 @@ test("sizes that the ranks do not have, and axes that are not implemented yet, a
         4,
         /epSize: expected 1 with a tensor axis, .*not implemented together yet, got 2/,
       ],
+      [["--cp-comm-strategy", "ring"], 4, /cpCommStrategy: expected cpSize from 2 with it, got cpSize 1/],
       [["--ep-size", "2", "--cp-size", "2"], 4, /epSize: expected 1 with cpSize above 1, .*, got 2/],
       [
         ["--ep-size", "2", "--strategy", "ddp"],
@@ -217,6 +218,7 @@ for (
       [2, "llama", { tpSize: 2, enableSequenceParallel: true, precision: "bfloat16" }],
       [4, "qwen3_moe", { tpSize: 2, fsdpSize: 2, enableSequenceParallel: true, activationCheckpointing: "full" }],
       [2, "llama", { cpSize: 2, precision: "bfloat16" }],
+      [2, "llama", { cpSize: 2, cpCommStrategy: "ring", precision: "bfloat16", activationCheckpointing: "full" }],
       [2, "qwen3_5", { cpSize: 2, precision: "bfloat16", activationCheckpointing: "selective" }],
       [4, "deepseek_v2", { cpSize: 2, tpSize: 2, activationCheckpointing: "full" }],
     ] as const,

@@ -39,6 +39,7 @@ const keys = [
     "fsdp-size",
     "dp-replicate-size",
     "cp-size",
+    "cp-comm-strategy",
     "ep-size",
     "pp-size",
     "pp-schedule",

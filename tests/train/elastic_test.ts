@@ -7,7 +7,7 @@ type Divided = Parameters<typeof divisionsOf>[0];
 
 const usual: Divided = {
   ...{ globalBatch: 12, microBatches: 1, strategy: "fsdp", mesh: "shard" },
-  ...{ enableSequenceParallel: false, cpSize: 1, epSize: 1, checkReplicas: 0 },
+  ...{ enableSequenceParallel: false, cpSize: 1, cpCommStrategy: "allgather", epSize: 1, checkReplicas: 0 },
   ...{ ppSize: 1, ppSchedule: "1f1b", ppSplit: "layers", ppLayers: [] },
 };
 

@@ -39,6 +39,17 @@ test("reductions of the backward run beside compute, sums that the step reads do
   assert.equal(predictTime({ collectives: [reduce, norm], flops: 20 }, speeds).step, 10 + 4 + 4 + 10);
 });
 
+test("a message hides behind what is computed until it is waited for, and not behind what follows", () => {
+  const message = { ...call("send and receive", undefined, 10, 4), flopsAwaited: 13 };
+  // 3 of 4 are hidden.
+  assert.equal(predictTime({ collectives: [message], flops: 30 }, speeds).step, 31);
+  assert.equal(predictTime({ collectives: [{ ...message, flopsAwaited: 10 }], flops: 30 }, speeds).step, 34);
+  assert.equal(predictTime({ collectives: [{ ...message, flopsAwaited: 30 }], flops: 30 }, speeds).step, 30);
+  // The next one begins when the first has been waited for, after 14.
+  const next = { ...call("send and receive", undefined, 13, 4), flopsAwaited: 23 };
+  assert.equal(predictTime({ collectives: [message, next], flops: 30 }, speeds).step, 31);
+});
+
 test("ranks of other hosts are reached at their own speed", () => {
   const away = { ...call("gather", "forward", 0, 3), hosts: 2 };
   assert.equal(predictTime({ collectives: [away], flops: 1 }, speeds).step, 7);

@@ -24,7 +24,7 @@ import {
 import { acquire } from "../together.ts";
 import { evenSlices, oneShotLength, type SlotLayout } from "./sizes.ts";
 import type { StagingBuffer } from "./staging.ts";
-import { laneWords, transferAll } from "./transfers.ts";
+import { laneWords, TransfersUnderWay } from "./transfers.ts";
 
 // Words that each rank shares with the others.
 const SENT = 0;
@@ -65,6 +65,8 @@ export class StagedDataPlane implements DataPlane {
   readonly #rounds: Rounds;
   /** The other ranks. */
   readonly #peers: readonly number[];
+  /** Messages under way. They end before the next rounds, which use the same parts of slots. */
+  #transfers: TransfersUnderWay | undefined;
 
   constructor(place: StagingPlace) {
     this.kind = place.kind;
@@ -101,6 +103,7 @@ export class StagedDataPlane implements DataPlane {
   }
 
   #reduceScatter(args: ReduceScatterArgs, pastCaches: boolean): Work {
+    this.#settle();
     const { src, dtype, slices, dst, dstDtype, scale, accumulate } = args;
     const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
     // A rank's own slice is never staged, so `dst` may be exactly that slice in `src`.
@@ -176,17 +179,46 @@ export class StagedDataPlane implements DataPlane {
 
   transfer(transfers: readonly Transfer[]): Work {
     const { words, ...place } = this.#place;
+    this.#settle();
     this.#rounds.drain();
-    transferAll({ ...place, words: words.map((own) => own.subarray(LANES)) }, transfers);
-    return enqueuedWork(this.#place.device);
+    const begun = new TransfersUnderWay({ ...place, words: words.map((own) => own.subarray(LANES)) }, transfers);
+    this.#transfers = begun;
+    const { device } = this.#place;
+    return {
+      advance: () => this.#guarded(begun, () => begun.advance()),
+      wait: () => {
+        if (this.#transfers === begun) this.#settle();
+        enqueuedWork(device).wait();
+      },
+    };
+  }
+
+  /** Waits for messages under way. */
+  #settle(): void {
+    const begun = this.#transfers;
+    if (begun === undefined) return;
+    this.#guarded(begun, () => begun.finish());
+    this.#transfers = undefined;
+  }
+
+  /** Messages that fail, or whose rank fails, are not moved on with later: their memory may be used for something else then. */
+  #guarded(begun: TransfersUnderWay, move: () => void): void {
+    try {
+      move();
+    } catch (error) {
+      begun.drop();
+      throw error;
+    }
   }
 
   dispose(): void {
+    this.#transfers?.drop();
     this.#place.resources[Symbol.dispose]();
   }
 
   /** Gathers all ranks' parts, in bytes from `begin`. Each rank holds its own part in place. */
   #gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
+    this.#settle();
     const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
     const longest = size === 1 ? 0 : parts.reduce((most, { length }) => Math.max(most, length), 0);
     for (let start = 0; start < longest; start += step) {
@@ -213,6 +245,7 @@ export class StagedDataPlane implements DataPlane {
 
   /** Reduces a small array in one round: every rank stages all of it, and every rank combines all. */
   #reduceAtOnce({ ptr, n, dtype, op, scale }: AllReduceArgs): void {
+    this.#settle();
     const { control: { rank, size }, device: { kernels }, layout, staging } = this.#place;
     const byteLength = n * dtype.byteLength;
     staging.reserve(op === "sum" ? this.#peers : [rank, ...this.#peers], byteLength);

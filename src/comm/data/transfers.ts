@@ -26,25 +26,51 @@ export function laneWords(size: number): number {
 /** A message under way: yields the condition that must hold before its next step. */
 type Message = Generator<() => boolean, void>;
 
-/** Makes all transfers side by side. Transfers of one direction and peer keep their order. */
-export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void {
-  const inTurn = Map.groupBy(transfers, ({ kind, peer }) => `${kind} ${peer}`);
-  const open = new Map<Message, { readonly peer: number; readonly ready: () => boolean }>();
-  for (const list of inTurn.values()) {
-    const { peer } = at(list, 0, "transfer");
-    open.set(messagesOf(lanes, list), { peer, ready: () => true });
-  }
-  const isReady = (): boolean => [...open.values()].some(({ ready }) => ready());
-  while (open.size > 0) {
-    // Only peers with open messages are awaited: others may have left.
-    const peers = [...new Set([...open.values()].map(({ peer }) => peer))];
-    if (!isReady()) lanes.control.wait(isReady, "point-to-point messages", peers.length === 1 ? peers[0] : peers);
-    for (const [message, { peer, ready }] of open) {
-      if (!ready()) continue;
-      const next = message.next();
-      if (next.done === true) open.delete(message);
-      else open.set(message, { peer, ready: next.value });
+/** Transfers under way, side by side. Transfers of one direction and peer keep their order. */
+export class TransfersUnderWay {
+  readonly #control: Lanes["control"];
+  readonly #open = new Map<Message, { readonly peer: number; readonly ready: () => boolean }>();
+
+  /** Begins the transfers, and moves what has room in the slots. */
+  constructor(lanes: Lanes, transfers: readonly Transfer[]) {
+    this.#control = lanes.control;
+    for (const list of Map.groupBy(transfers, ({ kind, peer }) => `${kind} ${peer}`).values()) {
+      const { peer } = at(list, 0, "transfer");
+      this.#open.set(messagesOf(lanes, list), { peer, ready: () => true });
     }
+    this.advance();
+  }
+
+  /** Moves all that can be moved without waiting. */
+  advance(): void {
+    while (this.#isReady()) {
+      for (const [message, { peer, ready }] of this.#open) {
+        if (!ready()) continue;
+        const next = message.next();
+        if (next.done === true) this.#open.delete(message);
+        else this.#open.set(message, { peer, ready: next.value });
+      }
+    }
+  }
+
+  /** Waits until all transfers have ended. */
+  finish(): void {
+    this.advance();
+    while (this.#open.size > 0) {
+      // Only peers with open messages are awaited: others may have left.
+      const peers = [...new Set([...this.#open.values()].map(({ peer }) => peer))];
+      this.#control.wait(() => this.#isReady(), "point-to-point messages", peers.length === 1 ? peers[0] : peers);
+      this.advance();
+    }
+  }
+
+  /** Leaves what is under way as it is: after a failure nobody receives it. */
+  drop(): void {
+    this.#open.clear();
+  }
+
+  #isReady(): boolean {
+    return this.#open.values().some(({ ready }) => ready());
   }
 }
 

@@ -36,6 +36,18 @@ interface Begun {
 /** Messages under way. */
 export interface Moving {
   open: readonly Begun[];
+  /** Begins messages that had to wait for others. @returns true once none is left to begin */
+  begin?: () => boolean;
+  /** The first error, and the time until which its reason may come. */
+  failed?: { readonly error: NativeError; readonly until: number };
+}
+
+/** Messages between two ranks that are under way. */
+export interface TransfersByMpi {
+  /** Moves on without waiting. */
+  advance(): void;
+  /** Waits until they are finished. @throws {CollectiveError} as {@link Moves.finish} */
+  finish(): void;
 }
 
 /** A message as MPI takes it. */
@@ -85,25 +97,50 @@ export class Moves {
   }
 
   /**
-   * Tells receivers the lengths of messages, before any is begun: MPI itself names no rank where they differ.
-   *
-   * @throws {CollectiveError} if an end receives another length than its peer sends
+   * Begins messages between two ranks, and waits for none. Receivers are told the lengths, and begin to receive when they have them: MPI
+   * itself names no rank where lengths differ.
    */
-  agreeOnLengths(transfers: readonly Transfer[]): void {
-    if (transfers.length === 0) return;
+  transfer(transfers: readonly Transfer[]): TransfersByMpi {
     const { provider } = this.#mpi.library;
-    const lengths = Float64Array.from(transfers, ({ kind, byteLength }) => kind === "send" ? byteLength : NaN);
-    const begin = provider.addressOf(lengths);
-    const open = transfers.map(({ kind, peer }, index) =>
-      this.#post({
-        isReceive: kind === "receive",
-        place: provider.offset(begin, index * 8),
-        length: 8,
-        peer,
-        channel: "length",
-      })
-    );
-    this.finish({ open }, "passing messages");
+    // A typed array without an explicit buffer could be moved while MPI writes to it.
+    const lengths = new Float64Array(new ArrayBuffer(8 * transfers.length));
+    for (const [index, { kind, byteLength }] of transfers.entries()) {
+      lengths[index] = kind === "send" ? byteLength : NaN;
+    }
+    const told = transfers.map(({ kind, peer }, index) => {
+      const place = provider.offset(provider.addressOf(lengths), index * 8);
+      return this.#post({ isReceive: kind === "receive", place, length: 8, peer, channel: "length" });
+    });
+    const sends = this.begin(transfers.filter(({ kind }) => kind === "send"), "transfer");
+    const lengthRequests = new Set(told.map(({ request }) => request));
+    let hasBegun = false;
+    const moving: Moving = {
+      open: [...told, ...sends.open],
+      begin: () => {
+        if (hasBegun) return true;
+        if (moving.open.some(({ request }) => lengthRequests.has(request))) return false;
+        hasBegun = true;
+        this.#requireLengths(transfers, lengths);
+        const received = this.begin(transfers.filter(({ kind }) => kind === "receive"), "transfer");
+        moving.open = [...moving.open, ...received.open];
+        return true;
+      },
+    };
+    return {
+      advance: () => {
+        try {
+          this.#test(moving);
+        } catch (error) {
+          this.#giveUp(moving);
+          throw error;
+        }
+      },
+      finish: () => this.finish(moving, "passing messages"),
+    };
+  }
+
+  /** @throws {CollectiveError} if an end receives another length than its peer sends */
+  #requireLengths(transfers: readonly Transfer[], lengths: Float64Array): void {
     for (const [index, { kind, byteLength, peer }] of transfers.entries()) {
       const sent = at(lengths, index, "length");
       if (kind === "send" || sent === byteLength) continue;
@@ -114,32 +151,38 @@ export class Moves {
 
   /** Waits until messages are finished. @throws {CollectiveError} if a rank died, left, calls something else, or MPI fails */
   finish(moving: Moving, stage: string): void {
-    const { requests } = this.#mpi;
-    let failed: { readonly error: NativeError; readonly until: number } | undefined;
     const look = (): boolean => {
-      if (failed !== undefined) return performance.now() > failed.until;
+      if (moving.failed !== undefined) return performance.now() > moving.failed.until;
       const end = performance.now() + LOOK_MS;
-      do {
-        const still: Moving["open"][number][] = [];
-        for (const one of moving.open) {
-          try {
-            if (failed !== undefined || !requests.test(one.request)) still.push(one);
-          } catch (error) {
-            if (!(error instanceof NativeError)) throw error;
-            failed = { error, until: performance.now() + EXPLAIN_MS };
-          }
-        }
-        moving.open = still;
-      } while (moving.open.length > 0 && failed === undefined && performance.now() < end);
-      return moving.open.length === 0 && failed === undefined;
+      let isDone = this.#test(moving);
+      while (!isDone && moving.failed === undefined && performance.now() < end) isDone = this.#test(moving);
+      return isDone;
     };
     try {
       if (!look()) this.control.watch(look, stage);
-      if (failed !== undefined) this.control.stop(`MPI failed while it was ${stage}: ${describe(failed.error)}`);
+      if (moving.failed !== undefined) {
+        this.control.stop(`MPI failed while it was ${stage}: ${describe(moving.failed.error)}`);
+      }
     } catch (error) {
       this.#giveUp(moving);
       throw error;
     }
+  }
+
+  /** Tests messages under way once. @returns true if all are finished */
+  #test(moving: Moving): boolean {
+    const still: Begun[] = [];
+    for (const one of moving.open) {
+      try {
+        if (moving.failed !== undefined || !this.#mpi.requests.test(one.request)) still.push(one);
+      } catch (error) {
+        if (!(error instanceof NativeError)) throw error;
+        moving.failed = { error, until: performance.now() + EXPLAIN_MS };
+      }
+    }
+    moving.open = still;
+    if (moving.failed !== undefined) return false;
+    return (moving.begin?.() ?? true) && moving.open.length === 0;
   }
 
   /** Makes messages, and waits for them. */

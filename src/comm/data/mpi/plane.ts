@@ -130,9 +130,15 @@ export class MpiDataPlane implements DataPlane {
   }
 
   transfer(transfers: readonly Transfer[]): Work {
-    this.#place.moves.agreeOnLengths(transfers);
-    this.#place.moves.make(transfers, "passing messages", "transfer");
-    return enqueuedWork(this.#place.device);
+    const { moves, device } = this.#place;
+    const begun = moves.transfer(transfers);
+    return {
+      advance: () => begun.advance(),
+      wait: () => {
+        begun.finish();
+        enqueuedWork(device).wait();
+      },
+    };
   }
 
   split(control: ControlPlane): DataPlane {
