@@ -36,6 +36,8 @@ interface Begun {
 /** Messages under way. */
 export interface Moving {
   open: readonly Begun[];
+  /** MPI's error about one of them. */
+  failure?: NativeError;
 }
 
 /** A message as MPI takes it. */
@@ -53,6 +55,8 @@ export class Moves {
   readonly #mpi: MpiProcess;
   readonly #pages: DevicePages;
   readonly #tag: number;
+  /** Messages that nobody has waited for yet. */
+  readonly #underWay = new Set<Moving>();
 
   /** Takes tags that no other group of its ranks has. Collective. */
   constructor(control: HostsControlPlane, mpi: MpiProcess, pages: DevicePages) {
@@ -81,7 +85,14 @@ export class Moves {
         open.push(this.#post({ isReceive, place: this.#pages.native(devicePtr(ptr + start)), length, peer, channel }));
       }
     }
-    return { open };
+    const moving: Moving = { open };
+    if (open.length > 0) this.#underWay.add(moving);
+    return moving;
+  }
+
+  /** Lets messages move on while this rank waits for something else: nothing moves unless it is tested. */
+  progress(): void {
+    for (const moving of this.#underWay) this.#test(moving);
   }
 
   /**
@@ -114,32 +125,39 @@ export class Moves {
 
   /** Waits until messages are finished. @throws {CollectiveError} if a rank died, left, calls something else, or MPI fails */
   finish(moving: Moving, stage: string): void {
-    const { requests } = this.#mpi;
-    let failed: { readonly error: NativeError; readonly until: number } | undefined;
+    let until: number | undefined;
     const look = (): boolean => {
-      if (failed !== undefined) return performance.now() > failed.until;
+      if (moving.failure !== undefined) return performance.now() > (until ??= performance.now() + EXPLAIN_MS);
       const end = performance.now() + LOOK_MS;
-      do {
-        const still: Moving["open"][number][] = [];
-        for (const one of moving.open) {
-          try {
-            if (failed !== undefined || !requests.test(one.request)) still.push(one);
-          } catch (error) {
-            if (!(error instanceof NativeError)) throw error;
-            failed = { error, until: performance.now() + EXPLAIN_MS };
-          }
-        }
-        moving.open = still;
-      } while (moving.open.length > 0 && failed === undefined && performance.now() < end);
-      return moving.open.length === 0 && failed === undefined;
+      do this.#test(moving); while (
+        moving.open.length > 0 && moving.failure === undefined && performance.now() < end
+      );
+      return moving.open.length === 0 && moving.failure === undefined;
     };
     try {
       if (!look()) this.control.watch(look, stage);
-      if (failed !== undefined) this.control.stop(`MPI failed while it was ${stage}: ${describe(failed.error)}`);
+      const { failure } = moving;
+      if (failure !== undefined) this.control.stop(`MPI failed while it was ${stage}: ${describe(failure)}`);
     } catch (error) {
       this.#giveUp(moving);
       throw error;
+    } finally {
+      this.#underWay.delete(moving);
     }
+  }
+
+  /** Tests messages, and keeps those that have not finished. */
+  #test(moving: Moving): void {
+    const still: Begun[] = [];
+    for (const one of moving.open) {
+      try {
+        if (moving.failure !== undefined || !this.#mpi.requests.test(one.request)) still.push(one);
+      } catch (error) {
+        if (!(error instanceof NativeError)) throw error;
+        moving.failure = error;
+      }
+    }
+    moving.open = still;
   }
 
   /** Makes messages, and waits for them. */
