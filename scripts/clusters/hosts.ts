@@ -74,19 +74,19 @@ export function makeHosts(count: number, rate?: string): Hosts {
   };
 }
 
-/** The command line of a launcher that starts ranks on hosts, as many on each; it runs on host 1. */
+/** The command line of a launcher that starts ranks on hosts, so many on each; it runs on host 1. */
 export function onHosts(
   { addresses }: Pick<Hosts, "addresses">,
   { kind, program, flags }: MpiLauncher,
-  size: number,
+  counts: readonly number[],
   rank: readonly string[],
 ): readonly string[] {
-  const each = size / addresses.length;
-  const list = addresses.map((address) => `${address}:${each}`).join(",");
+  const size = counts.reduce((sum, count) => sum + count, 0);
+  const list = addresses.map((address, host) => `${address}:${counts[host]}`).join(",");
   const prefix = program.replace(/\/bin\/[^/]+$/, "");
   const start = kind === "Open MPI"
     ? [
-      ...[program, ...flags, "--prefix", prefix, "--host", list, "--map-by", `ppr:${each}:node`],
+      ...[program, ...flags, "--prefix", prefix, "--host", list, "--map-by", "slot"],
       ...["--prtemca", "plm_ssh_agent", script("./rsh.sh"), "--mca", "btl_tcp_if_include", "e0"],
     ]
     : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0", "-hosts", list];

@@ -30,11 +30,13 @@ export interface Layout {
 
 export const oneHost = (size: number): Layout => ({ name: `${size} ranks on 1 host`, size, command: onThisHost });
 
-export function severalHosts(hosts: Hosts, size: number): Layout {
+/** @param counts ranks on each host */
+export function severalHosts(hosts: Hosts, counts: readonly number[]): Layout {
+  const size = counts.reduce((sum, count) => sum + count, 0);
   return {
-    name: `${size} ranks on ${hosts.addresses.length} hosts`,
+    name: `${size} ranks on ${hosts.addresses.length} hosts (${counts.join(" + ")})`,
     size,
-    command: (launcher, count, rank) => onHosts(hosts, launcher, count, rank),
+    command: (launcher, _, rank) => onHosts(hosts, launcher, counts, rank),
   };
 }
 

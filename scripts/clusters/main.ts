@@ -69,7 +69,7 @@ async function main(argv: readonly string[]): Promise<number> {
     );
   } else if (launchers.length > 0) {
     using hosts = makeHosts(2);
-    const layout = severalHosts(hosts, 4);
+    const layout = severalHosts(hosts, [2, 2]);
     for (const launcher of launchers) {
       for (const runtime of RUNTIMES) {
         if (wants("planes")) add(...await planeItems(launcher, runtime, layout));

@@ -42,6 +42,9 @@ const MICRO_BATCHES: Readonly<Record<number, number>> = { 4: 1, 3: 2, 2: 2 };
 /** A third of the kills comes within this time after the one before, whatever the ranks do then. */
 const ANY_MS = 1500;
 
+/** A kill after which steps still come for so long was of a process without a place. */
+const NOTICE_MS = 3000;
+
 /** The others come within this time after a step. */
 const STEP_MS = 300;
 
@@ -69,19 +72,23 @@ export async function killRanks(kills: number, seed: number, runtime: "bun" | "d
   const restarts: number[] = [];
   let killedAt = NaN;
   let killed = 0;
+  let wentOn = false;
+  story.onGoOn = () => wentOn = true;
   story.onStep = () => {
-    if (!Number.isNaN(killedAt)) restarts.push((performance.now() - killedAt) / 1000);
-    killedAt = NaN;
+    // The death of a spare process ends no step, and a step may end between a kill and its notice.
+    if (!Number.isNaN(killedAt) && wentOn) restarts.push((performance.now() - killedAt) / 1000);
+    if (wentOn || performance.now() > killedAt + NOTICE_MS) killedAt = NaN;
   };
   while (killed < kills && over === undefined) {
     const isAnyTime = random() < 1 / 3;
     if (!isAnyTime || killed === 0) await stepAfter(story, () => over !== undefined);
     await sleep(random() * (isAnyTime ? ANY_MS : STEP_MS));
-    const { ranks } = processesOf(running.child);
-    const victim = ranks[Math.floor(random() * ranks.length)];
-    if (victim === undefined || !signal(victim.pid, "SIGKILL")) continue; // between two starts there is no rank
+    const { ranks, spares } = processesOf(running.child);
+    const pids = [...ranks.map(({ pid }) => pid), ...spares];
+    const victim = pids[Math.floor(random() * pids.length)];
+    if (victim === undefined || !signal(victim, "SIGKILL")) continue; // between two starts there is no rank
     killed++;
-    killedAt = performance.now();
+    [killedAt, wentOn] = [performance.now(), false];
   }
   // The last kill must be followed by a step, or nothing would show that the run went on.
   while (!Number.isNaN(killedAt) && over === undefined) await sleep(5);

@@ -32,6 +32,8 @@ export class Story {
   steppedAt: number = NaN;
   /** Called at each line of a step. */
   onStep: () => void = () => {};
+  /** Called when ranks are started again. */
+  onGoOn: () => void = () => {};
 
   constructor({ child }: Pick<Running, "child">) {
     let rest = "";
@@ -56,6 +58,7 @@ export class Story {
   }
 
   #take(line: string): void {
+    if (/fullyshard: going on with /.test(line)) this.onGoOn();
     const ranks = /info +FSDP over (\d+) ranks?/.exec(line)?.[1];
     if (ranks !== undefined) [this.#ranks, this.starts] = [Number(ranks), this.starts + 1];
     const resumed = /Resumed from memory at step (\d+)/.exec(line)?.[1];

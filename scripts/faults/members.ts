@@ -13,16 +13,27 @@ export interface RankProcess {
   readonly rank: number;
 }
 
-/** The processes of a command: the launcher, and the ranks that it has at present. */
-export function processesOf({ pid }: ChildProcess): { readonly launchers: number[]; readonly ranks: RankProcess[] } {
+/** The processes of a command. */
+export interface RunProcesses {
+  readonly launchers: number[];
+  /** Ranks, by their first place. */
+  readonly ranks: RankProcess[];
+  /** Processes that were started without a place; one may have taken one. */
+  readonly spares: number[];
+}
+
+/** The processes that a command has at present. */
+export function processesOf({ pid }: ChildProcess): RunProcesses {
   if (pid === undefined) throw new Error("The run was not started");
   // The command is a script of Node, whose child is the launcher, whose children are ranks and a shell.
   const launchers = childrenOf(pid);
-  const ranks = launchers.flatMap(childrenOf).flatMap((pid) => {
-    const rank = /(?:^|\0)RANK=(\d+)/.exec(readQuietly(`/proc/${pid}/environ`))?.[1];
+  const children = launchers.flatMap(childrenOf).map((pid) => ({ pid, environ: readQuietly(`/proc/${pid}/environ`) }));
+  const ranks = children.flatMap(({ pid, environ }) => {
+    const rank = /(?:^|\0)RANK=(\d+)/.exec(environ)?.[1];
     return rank === undefined ? [] : [{ pid, rank: Number(rank) }];
   });
-  return { launchers, ranks };
+  const spares = children.flatMap(({ pid, environ }) => environ.includes("FULLYSHARD_ELASTIC_SPARE=1") ? [pid] : []);
+  return { launchers, ranks, spares };
 }
 
 function childrenOf(pid: number): number[] {

@@ -86,7 +86,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     screen.lines("stderr", describeFailures(failures, stopped, screen.hasColors("stderr"), isHere));
   };
   const outcome = plan.elastic === undefined || memory === undefined
-    ? await start({ number: 0, numRanks: plan.numRanks, restarts: 0, goesOn: false })
+    ? await start({ number: 0, numRanks: plan.numRanks, restarts: 0, goesOn: false, cause: "" })
     : await runElastic(facts, plan.elastic, memory.path, start, tell);
   tell(outcome);
   const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>

@@ -60,7 +60,11 @@ export async function runElastic(
     if (!isFirst || at.why !== "") say(`going on with ${hosts.length} of at most ${plan.numHosts} hosts${why(at.why)}`);
     isFirst = false;
     const place = { run, numHosts: hosts.length, hostRank, masterAddr, masterPort, isOneMachine };
-    const outcome = await start({ number, numRanks: plan.numRanks, restarts, goesOn, place }, stop, onKept);
+    const outcome = await start(
+      { number, numRanks: plan.numRanks, restarts, goesOn, cause: causeOf(at.why), place },
+      stop,
+      onKept,
+    );
     if (outcome.exitCode !== 0) tell(outcome, hostRank * plan.numRanks);
     return outcome;
   };
@@ -79,6 +83,11 @@ export async function runElastic(
     const port = plan.endpoints[plan.hostRank]?.port;
     throw new RendezvousError(`The launcher cannot listen for others at port ${port}: ${error.message}`);
   }
+}
+
+/** The reason of a start, for its ranks: of a restart the leader tells its number only. */
+function causeOf(why: string): string {
+  return /^restart/.test(why) ? `after a failure (${why})` : why;
 }
 
 function why(text: string): string {

@@ -14,6 +14,7 @@ import {
 import { StandIn, standInScript } from "../launch/early_end.ts";
 import { ELASTIC_STOP_TIMES, type Generation } from "../launch/elastic.ts";
 import type { LaunchPlan } from "../launch/plan.ts";
+import { RankPool } from "../launch/rank_pool.ts";
 import { defaultStopTimes, type LaunchOutcome, supervise } from "../launch/supervisor.ts";
 import { makeDirectory, makeTemporaryDirectory, openWritable } from "../runtime/files.ts";
 import type { OutputName, StatusTerminal } from "../runtime/terminal.ts";
@@ -44,10 +45,11 @@ export type StartRanks = (
   onKept?: (step: number) => void,
 ) => Promise<LaunchOutcome>;
 
-/** A function that starts ranks. @param files closes their logs at the end of the run */
+/** A function that starts ranks. @param files closes their logs at the end of the run, and ends processes that wait */
 export function rankStarter(facts: RunFacts, files: DisposableStack): StartRanks {
   const { plan, command, inherited, screen, token, numCores } = facts;
   let folder: string | undefined;
+  const pool = plan.elastic === undefined ? undefined : files.use(new RankPool(command));
   return async (generation, stop, onKept) => {
     const { elastic } = plan;
     const { numRanks, number, place } = generation;
@@ -97,7 +99,7 @@ export function rankStarter(facts: RunFacts, files: DisposableStack): StartRanks
       ...elastic === undefined ? {} : ELASTIC_STOP_TIMES,
       userGraceMs: plan.stopGraceSeconds * 1000,
     };
-    const outcome = await supervise(starts, screen, times, (end) => standIn.tell(end), stop, onKept);
+    const outcome = await supervise(starts, screen, times, (end) => standIn.tell(end), stop, onKept, pool);
     await standIn.finish();
     return outcome;
   };
@@ -106,13 +108,13 @@ export function rankStarter(facts: RunFacts, files: DisposableStack): StartRanks
 /** The variables of ranks that may be started again. */
 function elasticOf(
   { plan, runId, memory }: RunFacts,
-  { restarts, goesOn, place }: Generation,
+  { restarts, goesOn, cause, place }: Generation,
 ): LaunchIdentity["elastic"] {
   const { elastic, numRanks, numHosts } = plan;
   if (elastic === undefined || memory === undefined) return undefined;
   const { maxRestarts, redundancyEvery, fewestRanks, fewestHosts } = elastic;
   return {
-    ...{ id: place?.run ?? runId, restarts, folder: memory, maxRestarts, redundancyEvery, goesOn },
+    ...{ id: place?.run ?? runId, restarts, folder: memory, maxRestarts, redundancyEvery, goesOn, cause },
     hasHosts: numHosts > 1,
     fewestRanks: fewestRanks * fewestHosts,
     mostRanks: numRanks * numHosts,

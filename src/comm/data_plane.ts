@@ -119,8 +119,10 @@ export interface DataPlane {
   readonly kind: string;
   /** `rank-order` if sums add the ranks in the order 0, 1, 2, …, so that their bits follow from the inputs alone. */
   readonly sums: "rank-order" | "any";
-  /** Bytes that each rank's allocator counts as in use, although all ranks of the group share them. */
+  /** Bytes that each rank's allocator counts as in use, although ranks of a host share them. */
   readonly stagingBytes: number;
+  /** Ranks that share them. @default all ranks of the group */
+  readonly stagingRanks?: number;
   /**
    * Opens a window; `byteLengths[r]` is the length of rank r's part, the same list on all ranks. Contents are zeros, and
    * published.

@@ -57,6 +57,8 @@ export class ProcessGroup {
   readonly sums: DataPlane["sums"];
   /** Bytes of staging that this rank's allocator counts as in use, although all ranks share them. */
   readonly stagingBytes: number;
+  /** Ranks that share them. */
+  readonly stagingRanks: number;
   /** True if gathered parameters lie in memory that ranks register with each other. */
   readonly registersMemory: boolean;
   /** True if its collectives are only enqueued on the device, so that a graph may hold them; else the host takes part. */
@@ -90,6 +92,7 @@ export class ProcessGroup {
     this.kind = data.kind;
     this.sums = data.sums;
     this.stagingBytes = data.stagingBytes;
+    this.stagingRanks = data.stagingRanks ?? control.size;
     this.registersMemory = data.registersMemory === true;
     this.dryBackend = data.dryBackend;
     this.isEnqueued = data.isEnqueued === true;

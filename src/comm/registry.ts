@@ -17,7 +17,7 @@ import { type RankEnvironment, readRankEnvironment } from "../runtime/rank_envir
 import { failRendezvousFor } from "./control/shm_join.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";
-import { openMpiMemory } from "./data/mpi/memory.ts";
+import { openLevelsMemory } from "./data/mpi/levels_memory.ts";
 import { openNcclMemory } from "./data/nccl/memory.ts";
 import type { OpenPlaneMemory } from "./data/plane_memory.ts";
 import { openCopiedMemory, openMappedMemory } from "./data/staged_memory.ts";
@@ -66,7 +66,7 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
   async mpi(request) {
     const { openMpi } = await import("./data/mpi/open.ts");
     const { localWorldSize = request.worldSize, masterAddr: address, masterPort: port } = request.launch ?? {};
-    return await openMpi(request.device, { ...request, localWorldSize, address, port });
+    return await openMpi(request.device, { ...inMemory(request), localWorldSize, address, port });
   },
   async nccl(request) {
     const { openNccl } = await import("./data/nccl/open.ts");
@@ -78,7 +78,7 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
 const PLANE_MEMORIES: Readonly<Record<Backend, OpenPlaneMemory>> = {
   loopback: openCopiedMemory,
   shm: openMappedMemory,
-  mpi: openMpiMemory,
+  mpi: openLevelsMemory,
   nccl: openNcclMemory,
 };
 

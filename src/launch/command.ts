@@ -96,6 +96,8 @@ export interface ElasticIdentity extends Pick<ElasticPlan, "maxRestarts" | "redu
   readonly hasHosts: boolean;
   /** True if ranks of an earlier start have taken a step. */
   readonly goesOn: boolean;
+  /** The reason of this start; empty for the first. */
+  readonly cause: string;
 }
 
 /** All environment variables of a rank on this host; `inherited` are the launcher's own. */
@@ -139,7 +141,27 @@ function elasticVariables(run: ElasticIdentity | undefined): Variables {
     ...run.redundancyEvery === undefined ? {} : { FULLYSHARD_ELASTIC_EVERY: String(run.redundancyEvery) },
     ...run.hasHosts ? { FULLYSHARD_ELASTIC_HOSTS: "1" } : {},
     ...run.goesOn ? { FULLYSHARD_ELASTIC_GOES_ON: "1" } : {},
+    ...run.cause === "" ? {} : { FULLYSHARD_ELASTIC_CAUSE: run.cause },
   };
+}
+
+/** The variables that differ between the places of one process. */
+const OF_PLACE = [
+  ...["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"],
+  ...["GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"],
+  ...["FULLYSHARD_RUN_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+  ...["FULLYSHARD_ELASTIC_GOES_ON", "FULLYSHARD_ELASTIC_CAUSE"],
+];
+
+/** Of the variables of a rank, those that a process needs that takes its place. */
+export function placeVariables(variables: Variables): Variables {
+  return Object.fromEntries(OF_PLACE.map((name) => [name, variables[name] ?? ""]));
+}
+
+/** The variables of a process that waits for a place, from those of a rank. */
+export function spareVariables(variables: Variables): Variables {
+  const common = Object.entries(variables).filter(([name]) => !OF_PLACE.includes(name));
+  return { ...Object.fromEntries(common), FULLYSHARD_ELASTIC_SPARE: "1" };
 }
 
 function findProgram(name: "bun" | "deno", variables: Variables): string {

@@ -3,9 +3,9 @@
  * in memory, or from the last checkpoint.
  *
  * Note [State that outlives ranks]
- * 1. Ranks are processes that are started anew; none is mended. A rank whose collective has failed may hold memory of any state, and
- *   a new one has the very path of a run that is resumed by hand, so it has the same bits. A start takes about 0.7 s of processor
- *   time of each rank.
+ * 1. No training is mended. A rank whose collective has failed may hold memory of any state: it closes all, and trains again on the very
+ *   path of a run that is resumed by hand, so it has the same bits. Its process stays where it can (`runtime/places.ts`), as a new one
+ *   takes about 0.7 s of processor time; the launcher has a spare one for a lost one's place (`rank_pool.ts`).
  * 2. With `--redundancy 1` ranks write their state each few steps as a checkpoint into a folder of shared memory, which the launcher
  *   made. It belongs to no process, so all ranks of the host may die; and a checkpoint is complete or not there, whatever dies while it
  *   is written. While one is written there are two.
@@ -36,6 +36,8 @@ export interface Generation {
   readonly restarts: number;
   /** True if ranks of an earlier start have taken a step. */
   readonly goesOn: boolean;
+  /** The reason of the start, for the ranks; empty for the first. */
+  readonly cause: string;
   /** The place of this host among several; undefined for the place that the flags give. */
   readonly place?: GenerationPlace | undefined;
 }
@@ -52,7 +54,7 @@ export interface GenerationPlace {
 }
 
 /** Times that ranks have to stop after another one has failed: they have nothing to save. */
-export const ELASTIC_STOP_TIMES: Pick<StopTimes, "noticeMs" | "graceMs"> = { noticeMs: 400, graceMs: 200 };
+export const ELASTIC_STOP_TIMES: Pick<StopTimes, "noticeMs" | "graceMs"> = { noticeMs: 1000, graceMs: 200 };
 
 export interface ElasticOptions {
   readonly plan: ElasticPlan;
@@ -84,7 +86,7 @@ export async function superviseElastic(options: ElasticOptions): Promise<LaunchO
   }
   cleanup.defer(() => removeQuietly(folder));
   let state: WorldState = { numRanks: mostRanks, restarts: 0, lastError: undefined };
-  let goesOn = false;
+  let [goesOn, cause] = [false, ""];
   let said: Pick<ElasticWords, "worldSizes" | "out"> = { worldSizes: undefined, out: undefined };
   const end = async (outcome: LaunchOutcome): Promise<LaunchOutcome> => {
     if (outcome.exitCode !== 0 && said.out !== undefined) await save(`${folder}/${KEPT_FOLDER}`, said.out);
@@ -92,7 +94,7 @@ export async function superviseElastic(options: ElasticOptions): Promise<LaunchO
   };
   for (let number = 0;; number++) {
     const timer = rejoin(plan, state.numRanks < mostRanks, folder);
-    const outcome = await start({ ...state, number, goesOn });
+    const outcome = await start({ ...state, number, goesOn, cause });
     clearTimeout(timer);
     removeQuietly(`${folder}/${REGROUP_MARK}`);
     goesOn ||= outcome.words.hasBegun;
@@ -106,7 +108,7 @@ export async function superviseElastic(options: ElasticOptions): Promise<LaunchO
     tell(outcome);
     say(next.why);
     if (signal !== undefined) return await end({ ...outcome, exitCode: exitCodeOf(signal), signal });
-    state = next.state;
+    ({ state, cause } = next);
   }
 }
 

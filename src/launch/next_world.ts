@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { countOf } from "../words.ts";
+import { countOf, rankList } from "../words.ts";
 import { headOf, type RankFailure } from "./failures.ts";
 import type { LaunchOutcome } from "./supervisor.ts";
 
@@ -28,7 +28,13 @@ export interface WorldLimits {
 /** The next start of a run's ranks, or its end. */
 export type NextWorld =
   | { readonly kind: "end"; readonly why: string | undefined }
-  | { readonly kind: "start"; readonly state: WorldState; readonly why: string };
+  | {
+    readonly kind: "start";
+    readonly state: WorldState;
+    readonly why: string;
+    /** What has ended the last start, for the ranks of the next one. */
+    readonly cause: string;
+  };
 
 /** Errors by which a rank tells that another one has failed. */
 const FOLLOWING = ["CollectiveError", "RendezvousError"];
@@ -64,6 +70,7 @@ export function nextWorld(state: WorldState, limits: WorldLimits, outcome: Launc
       kind: "start",
       state: { ...state, numRanks, lastError: undefined },
       why: `going on with ${countOf(numRanks, "rank")}, as ranks come in`,
+      cause: "as ranks come in",
     };
   }
   const lost = lostRanks(failures);
@@ -88,5 +95,6 @@ export function nextWorld(state: WorldState, limits: WorldLimits, outcome: Launc
     kind: "start",
     state: { numRanks, restarts, lastError: exitCode === 0 ? undefined : error },
     why: `going on with ${who} (restart ${restarts} of ${limits.maxRestarts})`,
+    cause: `as ${rankList(lost.map(({ rank }) => rank))} ${lost.length === 1 ? "is" : "are"} lost`,
   };
 }

@@ -15,14 +15,13 @@
  *
  * @module
  */
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import process from "node:process";
 import type { RankCommand, Variables } from "./command.ts";
 import type { RankEnd } from "./early_end.ts";
 import { startWatchdog } from "./watchdog.ts";
-import { LineReader } from "../runtime/lines.ts";
 import { rankList } from "../words.ts";
-import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
+import type { ControlLine, FailureRecord } from "../runtime/control_line.ts";
 import {
   exitCodeOf,
   ignoreFileSizeSignal,
@@ -32,16 +31,14 @@ import {
   type StopSignal,
 } from "../runtime/signals.ts";
 import { orderFailures, type RankFailure } from "./failures.ts";
-import { type OutputName, type StatusTerminal, styled } from "../runtime/terminal.ts";
+import type { StatusTerminal } from "../runtime/terminal.ts";
+import { type OutputPlan, RankOutput } from "./rank_output.ts";
+import type { RankPool } from "./rank_pool.ts";
+import { OUTPUTS, RankProcess } from "./rank_process.ts";
 
-export interface RankStart {
-  /** World rank, which is shown. */
-  readonly rank: number;
+export interface RankStart extends OutputPlan {
   readonly command: RankCommand;
   readonly variables: Variables;
-  readonly shown: Readonly<Record<OutputName, boolean>>;
-  /** For each stream, takes its bytes if it is kept in a file. */
-  readonly keep: Readonly<Record<OutputName, ((bytes: Uint8Array) => void) | undefined>>;
 }
 
 /** Times that ranks have to stop, in milliseconds. */
@@ -89,15 +86,13 @@ const SIGNAL_CAUSES: Readonly<Record<string, string>> = {
   SIGXCPU: ", as it has used the processor for longer than its limit ('ulimit -t')",
 };
 
-/** Number of last lines kept for each rank, as many as a runtime's report of an error may have. */
-const numLastLines = 40;
-
 /**
  * Starts all ranks, in order, and waits for their end.
  *
  * @param onEnd receives each rank that has ended by itself
  * @param stop asks all ranks to end, as after a failure
  * @param onKept takes each step whose state is kept in memory
+ * @param pool processes that wait for a place, where ranks may be started again
  */
 export function supervise(
   starts: readonly RankStart[],
@@ -106,8 +101,9 @@ export function supervise(
   onEnd: (end: RankEnd) => void = () => {},
   stop?: AbortSignal,
   onKept: (step: number) => void = () => {},
+  pool?: RankPool,
 ): Promise<LaunchOutcome> {
-  return new Supervisor(starts, terminal, times, onEnd, stop, onKept).outcome;
+  return new Supervisor(starts, terminal, times, onEnd, stop, onKept, pool).outcome;
 }
 
 class Supervisor {
@@ -117,7 +113,12 @@ class Supervisor {
   readonly #onEnd: (end: RankEnd) => void;
   readonly #onKept: (step: number) => void;
   /** The processes that were started, by rank. */
-  readonly #children = new Map<number, ChildProcess>();
+  readonly #children = new Map<number, RankProcess>();
+  readonly #pool: RankPool | undefined;
+  /** Of the first rank. */
+  readonly #variables: Variables;
+  /** True if ranks take another place after a failure. */
+  #stays = false;
   readonly #running = new Set<number>();
   /** Ranks that have saved everything, and only have to end. */
   readonly #over = new Set<number>();
@@ -141,7 +142,10 @@ class Supervisor {
     onEnd: (end: RankEnd) => void,
     stop: AbortSignal | undefined,
     onKept: (step: number) => void,
+    pool: RankPool | undefined,
   ) {
+    this.#pool = pool;
+    this.#variables = starts[0]?.variables ?? {};
     this.#onKept = onKept;
     this.#terminal = terminal;
     this.#times = times;
@@ -156,9 +160,9 @@ class Supervisor {
         const remark = `fullyshard: the ranks' output is not written from here on, as a file is full: ${error.message}`;
         for (const stream of ["stderr", "stdout"] as const) terminal.lines(stream, [remark]);
       } else if (this.#userSignal === undefined) this.#forward(what === "pipe" ? "SIGTERM" : "SIGHUP");
-      for (const child of this.#children.values()) for (const source of [child.stdout, child.stderr]) source?.resume();
+      for (const child of this.#children.values()) for (const stream of OUTPUTS) child.resume(stream);
     };
-    this.#watchdog = startWatchdog(starts[0]?.variables ?? {});
+    this.#watchdog = startWatchdog(this.#variables);
     const ends = starts.map((start) => this.#start(start));
     stop?.addEventListener("abort", () => this.#terminateSoon("a rank of another host ended"), { once: true });
     this.outcome = Promise.all(ends).then(() => {
@@ -177,115 +181,84 @@ class Supervisor {
     });
   }
 
-  /** Starts a rank; the promise resolves when it has ended and its output was passed on. */
-  #start({ rank, command, variables, shown, keep }: RankStart): Promise<void> {
+  /** Starts a rank; the promise resolves when it has ended and its output was passed on, or when it waits for another place. */
+  #start({ command, variables, ...plan }: RankStart): Promise<void> {
+    const { rank } = plan;
     // If the run has failed already, this rank is not waited for.
     if (this.#failures.length > 0) return Promise.resolve();
-    const lastLines: string[] = [];
-    let child;
+    let child: RankProcess;
     try {
-      child = spawn(command.program, [...command.args], {
-        env: variables,
-        stdio: ["ignore", "pipe", "pipe"],
-        detached: true,
-      });
+      child = this.#pool?.take(variables) ??
+        new RankProcess({ command, variables, keeps: false, isSpare: false });
     } catch (error) {
       // Arguments that no program can take, or a missing permission. The ranks before this one are running.
-      this.#ended(rank, {
-        exitCode: 127,
-        detail: `could not be started: ${startProblem(error)}`,
-        lastLines,
-      });
+      this.#ended(rank, { exitCode: 127, detail: `could not be started: ${startProblem(error)}`, lastLines: [] });
       return Promise.resolve();
     }
     this.#children.set(rank, child);
     this.#running.add(rank);
     if (child.pid !== undefined) this.#watchdog.stdin?.write(`${child.pid}\n`);
-    for (const stream of ["stdout", "stderr"] as const) {
-      this.#passOn(child[stream], rank, stream, shown[stream], keep, stream === "stderr" ? lastLines : []);
-    }
+    const output = new RankOutput(plan, child, this.#terminal, (said) => this.#hear(rank, said));
+    const { lastLines } = output;
+    let end: Omit<RankEnd, "rank" | "record"> | undefined;
+    let isTold = false;
     return new Promise((resolve) => {
-      child.once("error", (error) => {
-        this.#ended(rank, { exitCode: 127, detail: `could not be started: ${startProblem(error)}`, lastLines });
+      // A rank that ends by itself may leave others waiting.
+      const over = (): void => {
+        const isOver = this.#terminated || this.#userSignal !== undefined;
+        if (end !== undefined && !isOver && !isTold) this.#onEnd({ rank, ...end, record: this.#records.get(rank) });
+        isTold = true;
         resolve();
-      });
-      child.once("exit", (code, signal) => {
-        const exitCode = code ?? (signal === null ? 1 : exitCodeOf(signal));
-        const detail = signal === null || code !== null
-          ? `ended with exit code ${exitCode}`
-          : `was killed by ${signal}${SIGNAL_CAUSES[signal] ?? ""}`;
-        // Remaining processes of its group would hold its output open, and outlive the run.
-        signalGroup(child, "SIGKILL");
-        this.#ended(rank, { exitCode, detail, lastLines });
-        child.once("close", () => {
-          const isOver = this.#terminated || this.#userSignal !== undefined;
-          if (!isOver) this.#onEnd({ rank, exitCode, detail, lastLines, record: this.#records.get(rank) });
+      };
+      const take = (exitCode: number, detail: string): void => {
+        end = { exitCode, detail, lastLines };
+        this.#ended(rank, end);
+      };
+      child.follow({
+        bytes: (stream, bytes) => output.bytes(stream, bytes),
+        lines: (stream, lines) => output.lines(stream, lines),
+        left: () => {
+          if (end !== undefined) return;
+          const exitCode = this.#records.has(rank) ? 1 : 0;
+          this.#pool?.add(child);
+          take(exitCode, `ended with exit code ${exitCode}`);
+          over();
+        },
+        unstarted: (error) => {
+          take(127, `could not be started: ${startProblem(error)}`);
+          isTold = true; // nobody waits for it: the others are stopped
           resolve();
-        });
+        },
+        exited: (code, signal) => {
+          const exitCode = code ?? (signal === null ? 1 : exitCodeOf(signal));
+          const detail = signal === null || code !== null
+            ? `ended with exit code ${exitCode}`
+            : `was killed by ${signal}${SIGNAL_CAUSES[signal] ?? ""}`;
+          // Remaining processes of its group would hold its output open, and outlive the run.
+          child.signal("SIGKILL");
+          // One that ends while it waits has left its place before.
+          if (end === undefined) take(exitCode, detail);
+        },
+        closed: over,
       });
     });
   }
 
-  #passOn(
-    source: ChildProcess[OutputName],
-    rank: number,
-    stream: OutputName,
-    shown: boolean,
-    keep: RankStart["keep"],
-    lastLines: string[],
-  ): void {
-    const reader = new LineReader();
-    let keepBytes = keep[stream];
-    const kept = (bytes: Uint8Array): void => {
-      try {
-        keepBytes?.(bytes);
-      } catch (error) {
-        // A full disk, or a limit on files, does not end a training.
-        keepBytes = undefined;
-        const why = error instanceof Error ? error.message : String(error);
-        this.#terminal.lines("stderr", [`fullyshard: rank ${rank}'s ${stream} is not kept from here on: ${why}`]);
-      }
-    };
-    const speaker = styled("dim", `[rank${rank}]`, this.#terminal.hasColors(stream));
-    // The runtime's own report of an error that the rank reported already is dropped: the end shows one message for all ranks.
-    let reportFollows = false;
-    let waits = false;
-    const pass = (lines: readonly string[]): void => {
-      const log: string[] = [];
-      for (const line of lines) {
-        const said = decodeControlLine(line);
-        if (said === undefined) {
-          if (!reportFollows) log.push(line);
-        } else if ("failure" in said) {
-          this.#records.set(rank, said.failure);
-          reportFollows = said.failure.uncaught;
-          kept(new TextEncoder().encode(`${failureText(said.failure)}\n`));
-        } else if ("over" in said) this.#over.add(rank);
-        else if ("worldSizes" in said) this.#words = { ...this.#words, worldSizes: said.worldSizes, out: said.out };
-        else if ("begun" in said) this.#words = { ...this.#words, hasBegun: true };
-        else if ("kept" in said) this.#onKept(said.kept);
-        else if ("regroups" in said) this.#words = { ...this.#words, regroups: true };
-        else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
-        else if (shown) this.#terminal.status(said.status);
-      }
-      lastLines.push(...log);
-      lastLines.splice(0, lastLines.length - numLastLines);
-      const texts = log.map((line) => `${speaker} ${line}`);
-      if (!shown || this.#terminal.lines(stream, texts)) return;
-      // If the reader of this output is slow, the rank waits, so that its output does not pile up in memory.
-      if (waits) return;
-      waits = true;
-      source?.pause();
-      process[stream].once("drain", () => {
-        waits = false;
-        source?.resume();
-      });
-    };
-    source?.on("data", (bytes: Uint8Array) => {
-      kept(bytes);
-      pass(reader.push(bytes));
-    });
-    source?.once("end", () => pass(reader.end()));
+  /** Takes a message of a rank. */
+  #hear(rank: number, said: ControlLine): void {
+    if ("failure" in said) this.#records.set(rank, said.failure);
+    else if ("over" in said) this.#over.add(rank);
+    else if ("worldSizes" in said) this.#words = { ...this.#words, worldSizes: said.worldSizes, out: said.out };
+    else if ("begun" in said) this.#begun();
+    else if ("kept" in said) this.#onKept(said.kept);
+    else if ("regroups" in said) this.#words = { ...this.#words, regroups: true };
+    else if ("stays" in said) this.#stays = true;
+  }
+
+  /** The first step is taken: what another start needs is prepared now, when it delays no start. */
+  #begun(): void {
+    this.#words = { ...this.#words, hasBegun: true };
+    if (this.#stays) this.#pool?.prepare(this.#variables);
   }
 
   #ended(rank: number, end: Pick<RankFailure, "exitCode" | "detail" | "lastLines">): void {
@@ -317,13 +290,13 @@ class Supervisor {
     clearTimeout(this.#timer);
     if (!this.#terminated) this.#stopped.push(...this.#running);
     this.#terminated = true;
-    for (const rank of this.#running) signalGroup(this.#children.get(rank), signal);
+    for (const rank of this.#running) this.#children.get(rank)?.signal(signal);
     this.#timer = setTimeout(() => {
       for (const rank of this.#running) {
         this.#terminal.lines("stderr", [
           `fullyshard: killed rank ${rank}, which did not stop within ${graceMs / 1000} s`,
         ]);
-        signalGroup(this.#children.get(rank), "SIGKILL");
+        this.#children.get(rank)?.signal("SIGKILL");
       }
     }, graceMs);
   }
@@ -358,22 +331,4 @@ function startProblem(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const isLimit = /EAGAIN|Resource temporarily unavailable/.test(text);
   return isLimit ? `${text}: too many processes and threads ('ulimit -u', or pids.max of the container)` : text;
-}
-
-/** Signals a rank's process group; a group that is gone is no error. */
-function signalGroup(child: ChildProcess | undefined, signal: NodeJS.Signals): void {
-  if (child?.pid === undefined) return;
-  try {
-    process.kill(-child.pid, signal);
-  } catch (error) {
-    if (!(error instanceof Error)) throw error;
-    // Deno lets only a process that may start every program send signals; the shell is one that it may start.
-    if (error.name === "NotCapable") signalByShell(child.pid, signal);
-    else if (!("code" in error && error.code === "ESRCH")) throw error;
-  }
-}
-
-function signalByShell(group: number, signal: NodeJS.Signals): void {
-  const command = 'kill -s "$0" -- "-$1"';
-  spawnSync("/bin/sh", ["-c", command, signal.replace(/^SIG/, ""), String(group)], { stdio: "ignore" });
 }

@@ -35,6 +35,10 @@ export type ControlLine =
   | { readonly kept: number }
   /** All ranks leave at this step's border, for others to go on. */
   | { readonly regroups: true }
+  /** The process of a rank that fails with others, or leaves for them, can take another place. */
+  | { readonly stays: true }
+  /** This process has left its place, and waits for another one. Both outputs say it. */
+  | { readonly waits: true }
   | { readonly failure: FailureRecord };
 
 const head = "\u001b]fullyshard;";
@@ -68,6 +72,8 @@ function isControlLine(said: unknown): said is ControlLine {
   if ("kept" in said) return Number.isSafeInteger(said.kept);
   if ("begun" in said) return said.begun === true;
   if ("regroups" in said) return said.regroups === true;
+  if ("stays" in said) return said.stays === true;
+  if ("waits" in said) return said.waits === true;
   if ("worldSizes" in said) {
     if (!("out" in said) || typeof said.out !== "string") return false;
     return Array.isArray(said.worldSizes) && said.worldSizes.every((size) => Number.isInteger(size) && size > 0);

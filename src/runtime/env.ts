@@ -1,7 +1,8 @@
 /**
  * The only reader of environment variables: typed readers over the table of `variables.ts`. A value that cannot be parsed is a
- * ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does not see a runtime's
- * changes to its own copy (see `src/ffi/posix.ts` for `setenv`).
+ * ConfigError naming the variable. Nothing is read at import time, and nothing is written but the
+ * variables of a process that takes another rank's place: C code does not see a runtime's changes to its own copy (see
+ * `src/ffi/posix.ts` for `setenv`).
  *
  * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set. The
  * exception are variables that give a rank its number or name a launcher: a process that cannot read them would train alone, so
@@ -88,6 +89,13 @@ export function npmConfiguration(): NpmConfiguration | undefined {
     return key === undefined || value === undefined ? [] : [[key, value] as const];
   });
   return { script, values: Object.fromEntries(values) };
+}
+
+/** Gives this process the variables of another rank's place; an empty text is a variable that is not set. */
+export function takeVariables(values: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(values)) {
+    if (isPermitted({ name: "env", variable: name })) process.env[name] = value;
+  }
 }
 
 /** All variables of this process, for processes that it starts; the library decides nothing by them. */

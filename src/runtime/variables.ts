@@ -48,6 +48,8 @@ export const ENV = {
   },
   FULLYSHARD_ELASTIC_HOSTS: { meaning: "set where such a run has several hosts", kind: "flag" },
   FULLYSHARD_ELASTIC_GOES_ON: { meaning: "set where earlier ranks of the run have taken a step", kind: "flag" },
+  FULLYSHARD_ELASTIC_SPARE: { meaning: "set for a process that waits for a lost rank's place", kind: "flag" },
+  FULLYSHARD_ELASTIC_CAUSE: { meaning: "why such a run's ranks were started again, in words", kind: "text" },
   FULLYSHARD_RDZV_INSECURE: {
     meaning: "1: hosts meet without FULLYSHARD_TOKEN; set by 'fullyshard run --rdzv-insecure'",
     kind: "integer",

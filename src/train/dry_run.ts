@@ -92,9 +92,11 @@ const RECEIVED: Readonly<Partial<Record<CallKind, (bytes: number, size: number) 
 };
 
 /** Peak memory of a rank since the allocator last began to measure. */
-export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, "device" | "group">): MemoryPeak {
+export function memoryPeak(
+  { device, group: { stagingBytes, stagingRanks } }: Pick<Run, "device" | "group">,
+): MemoryPeak {
   const { peak, peakTerms } = device.allocator.stats;
-  const ofOthers = stagingBytes - Math.ceil(stagingBytes / size);
+  const ofOthers = stagingBytes - Math.ceil(stagingBytes / stagingRanks);
   const terms = { ...peakTerms, staging: peakTerms.staging - ofOthers };
   const pool = device.offload.stats;
   const offloaded = pool === undefined
@@ -145,7 +147,7 @@ export async function dryRun(
   const hosts = localWorldSize === undefined ? undefined : { launcher: "torchrun", localWorldSize } as const;
   const { standsFor = backendOf(device, planes.worldSize, hosts) } = planes;
   const { allocator } = device;
-  const group = openDry(device, { ...planes, standsFor, rank });
+  const group = openDry(device, { ...planes, standsFor, rank, ranksPerHost: planes.ranksPerHost ?? localWorldSize });
   const run = new Run({ device, group, localWorldSize, axes, print: () => {} });
   const step = await setup(run);
   await step();

@@ -32,6 +32,8 @@ export interface ElasticRun {
   readonly every: number | undefined;
   /** True if ranks that were started earlier have taken a step. */
   readonly goesOn: boolean;
+  /** Why ranks were started again, in words; undefined at the first start. */
+  readonly cause: string | undefined;
   /** True if the launcher asks ranks to leave at a step's border. */
   readonly isAskedToLeave: () => boolean;
 }
@@ -49,6 +51,7 @@ export function readElasticRun(environment: Environment = processEnvironment()):
     copiedStep: () => stepIn(`${folder}/${COPIED_FILE}`),
     every: environment.integer("FULLYSHARD_ELASTIC_EVERY"),
     goesOn: environment.flag("FULLYSHARD_ELASTIC_GOES_ON"),
+    cause: environment.text("FULLYSHARD_ELASTIC_CAUSE"),
     isAskedToLeave: () => pathExists(`${folder}/${REGROUP_MARK}`),
   };
 }

@@ -74,6 +74,13 @@ export class MetricsFile implements Disposable {
   }
 }
 
+/** The last step that a run's metrics have; 0 if there are none. */
+export function lastStepOf(folder: string): number {
+  const path = `${folder}/${METRICS_FILE}`;
+  const lines = pathKind(path) === "file" ? readTextSync(path).split("\n") : [];
+  return Math.max(0, ...lines.slice(-2).map(stepOf).filter(Number.isFinite));
+}
+
 /** The step of a line; Infinity for a line that a crash cut off. */
 function stepOf(line: string): number {
   try {

@@ -22,7 +22,7 @@ export interface ProgressOutput {
         readonly kept: number;
       } | {
         readonly regroups: true;
-      },
+      } | { readonly stays: true },
     ) => void)
     | undefined;
 }

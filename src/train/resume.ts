@@ -7,12 +7,14 @@ import { trainedPart } from "../adapters/files.ts";
 import { loadCheckpoint, type LoadedCheckpoint } from "../checkpoint/sharded/load.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { CheckpointError } from "../errors.ts";
+import { countOf } from "../words.ts";
 import type { Logger } from "../runtime/log.ts";
 import { requireSameScales } from "./adapter_config.ts";
 import type { RunConfig } from "./config.ts";
 import { type ElasticRun, resumePlaces } from "./elastic.ts";
 import type { Evaluations } from "./evaluations.ts";
 import { addCompanions } from "./kept_files.ts";
+import { lastStepOf } from "./metrics.ts";
 import { otherBatch } from "./notices.ts";
 import type { Run } from "./run.ts";
 import { machineOf, OPTIONAL_SETTINGS, settingsOf } from "./run_state.ts";
@@ -95,6 +97,17 @@ async function load(
       log.warn(`Cannot resume from memory: ${error.message}`);
     }
   }
-  if (places.length > 0) log.info(`No checkpoint in '${out}': starting at step 1`);
+  if (elastic?.cause !== undefined) log.warn(describeLoss(elastic, elastic.cause, lastStepOf(out)));
+  else if (places.length > 0) log.info(`No checkpoint in '${out}': starting at step 1`);
   return undefined;
+}
+
+/** A run that begins again, as nothing was kept. */
+function describeLoss({ goesOn, every }: ElasticRun, cause: string, taken: number): string {
+  const why = goesOn
+    ? `no state of it was ${every === undefined ? "saved" : "in memory or saved"} yet, so ${
+      taken === 1 ? "the step that was" : `the ${countOf(taken, "step")} that were`
+    } taken ${taken === 1 ? "is" : "are"} taken again`
+    : "none was taken yet";
+  return `Training begins anew at step 1, ${cause}: ${why}`;
 }

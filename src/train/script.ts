@@ -6,7 +6,7 @@
  */
 import { helpAsked, wrapWords } from "../config/flags.ts";
 import { configHelp, resolveWithOrigins } from "../config/resolve.ts";
-import { ConfigError } from "../errors.ts";
+import { CollectiveError, ConfigError, RendezvousError } from "../errors.ts";
 import { type ControlLine, encodeControlLine, failureText } from "../runtime/control_line.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { ENV } from "../runtime/variables.ts";
@@ -18,6 +18,7 @@ import { StatusTerminal, terminal } from "../runtime/terminal.ts";
 import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
 import { foreignPresets } from "./presets.ts";
 import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
+import { Places } from "../runtime/places.ts";
 import type { ProgressOutput } from "./progress.ts";
 import { runTraining } from "./trainer.ts";
 import type { TrainerOptions } from "./trainer_options.ts";
@@ -45,6 +46,14 @@ export interface TrainingScript {
   readonly onStep?: TrainerOptions["onStep"];
   /** Called at steps, evaluations and saves, on every rank, and awaited. */
   readonly callbacks?: TrainerOptions["callbacks"];
+  /**
+   * In a run that goes on when ranks are lost (`--max-restarts`): lets the processes that are left train again, and keeps a spare one.
+   * Callbacks then see steps again in the same process, and code before this call runs in one that has no rank yet. Without it every
+   * start is of new processes, which takes some seconds.
+   *
+   * @default true if there are no callbacks
+   */
+  readonly staysAfterFailure?: boolean;
 }
 
 /** Destinations of a run's output. */
@@ -52,20 +61,31 @@ interface ScriptOutput extends ProgressOutput {
   readonly log: LogSink;
   /** Shows lines unchanged, without a rank. */
   plain(text: string): void;
+  /** True if ranks leave for others to come in. */
+  readonly regroups?: () => boolean;
 }
 
 /** Output to the launcher, which owns the terminal and prefixes each line with its rank. */
-function launcherOutput(): ScriptOutput {
+function launcherOutput(places: Places | undefined): ScriptOutput {
   const { write } = terminal("stdout");
   const control = (line: ControlLine): void => write(`${encodeControlLine(line)}\n`);
   const log = standardErrorSink();
+  let regroups = false;
   return {
     log: (record) => log({ ...record, rank: undefined }),
     line: (text) => write(`${text}\n`),
     status: processEnvironment().flag("FULLYSHARD_STATUS") ? (status) => control({ status }) : undefined,
     plain: (plain) => control({ plain }),
     over: () => control({ over: true }),
-    elastic: control,
+    elastic: (news) => {
+      regroups ||= "regroups" in news;
+      if ("stays" in news) {
+        if (places === undefined) return;
+        places.stays = true;
+      }
+      control(news);
+    },
+    regroups: () => regroups,
   };
 }
 
@@ -123,9 +143,30 @@ function withOwn(
  * ```
  */
 export async function runTrainingScript(script: TrainingScript = {}): Promise<number> {
+  const { staysAfterFailure = script.onStep === undefined && (script.callbacks ?? []).length === 0 } = script;
+  const environment = processEnvironment();
+  const isKept = staysAfterFailure && environment.text("FULLYSHARD_ELASTIC_FOLDER") !== undefined && hasLauncher();
+  if (!isKept) return (await trainOnce(script, undefined)).code;
+  const places = new Places();
+  if (environment.flag("FULLYSHARD_ELASTIC_SPARE") && !await places.next()) return 0;
+  for (;;) {
+    const { code, leaves } = await trainOnce(script, places);
+    if (!leaves || !await places.next()) return code;
+  }
+}
+
+/** The end of one training. */
+interface TrainingEnd {
+  readonly code: number;
+  /** True if this process can take another place. */
+  readonly leaves: boolean;
+}
+
+/** Trains in one place. @param places undefined if the process ends with the training */
+async function trainOnce(script: TrainingScript, places: Places | undefined): Promise<TrainingEnd> {
   const { usage = "train.ts [flags]", argv = scriptArguments() } = script;
   const isLaunched = hasLauncher();
-  const output = isLaunched ? launcherOutput() : ownOutput();
+  const output = isLaunched ? launcherOutput(places) : ownOutput();
   let log = new Logger({ sink: output.log });
   try {
     log = log.withLevel(logLevelFrom(processEnvironment().text("FULLYSHARD_LOG") ?? "info"));
@@ -135,7 +176,7 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
       const variable = wrapWords(`FULLYSHARD_LOG: ${ENV.FULLYSHARD_LOG.meaning}`, width);
       const rank = rankOf();
       if (rank === undefined || rank === 0) output.plain([help, "", ...variable].join("\n"));
-      return 0;
+      return { code: 0, leaves: false };
     }
     const notices: string[] = [];
     const presets = foreignPresets({ fsdp: script.fsdp, fsdpConfig: script.fsdpConfig }, notices);
@@ -146,13 +187,17 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
     const options = { hfConfig: script.hfConfig, set, log, output, onStep: script.onStep, callbacks: script.callbacks };
     const { finished, signal, isMain } = await runTraining(config, options);
     if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${shown(finished.sample)}`);
-    return signal === undefined ? 0 : exitCodeOf(signal);
+    return {
+      code: signal === undefined ? 0 : exitCodeOf(signal),
+      leaves: output.regroups?.() === true && places?.stays === true,
+    };
   } catch (error) {
     const failure = failureOf(error);
     const rank = rankOf();
     // The launcher has the reports of all ranks, and names the cause.
     if (isLaunched) tellFailure(failure);
     else (rank === undefined ? log : log.withRank(rank)).error(failureText(failure));
-    return error instanceof ConfigError ? 2 : 1;
+    const isOfOthers = error instanceof CollectiveError || error instanceof RendezvousError;
+    return { code: error instanceof ConfigError ? 2 : 1, leaves: isOfOthers && places?.stays === true };
   }
 }

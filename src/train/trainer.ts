@@ -87,6 +87,8 @@ async function runOn(
     ...{ timeoutSeconds, joinTimeoutSeconds, reportSeconds, log, onStop },
   });
   journal.follow(() => run.group.flightRecord());
+  // See Note [A process that stays].
+  if (elastic !== undefined && run.device.traits.backend === "shm") options.output.elastic?.({ stays: true });
   const training = new Training(config, { ...options, log }, run, journal, elastic);
   try {
     const result = await training.train();

@@ -47,8 +47,8 @@ class Hosts {
 
 /** Kills a launcher and its ranks at once, as if the host had ended. */
 function kill({ child }: Running): void {
-  const { launchers, ranks } = processesOf(child);
-  for (const pid of [...launchers, ...ranks.map(({ pid }) => pid)]) signal(pid, "SIGKILL");
+  const { launchers, ranks, spares } = processesOf(child);
+  for (const pid of [...launchers, ...ranks.map(({ pid }) => pid), ...spares]) signal(pid, "SIGKILL");
 }
 
 /** Waits for so many further steps. */

@@ -6,6 +6,8 @@
  */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
+import process from "node:process";
+import { processesOf } from "../../scripts/faults/members.ts";
 import { longTest, sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, run, startRun } from "../train/runs.ts";
@@ -116,7 +118,7 @@ longTest("a lost rank is let in again at a step's border, and no step is taken t
     ],
   });
   await running.until(/fullyshard: going on with 2 ranks, as ranks come in\n[^]*Resumed from memory at step \d+\n/);
-  running.child.kill("SIGTERM");
+  for (const pid of processesOf(running.child).launchers) process.kill(pid, "SIGTERM");
   const { code, stderr } = await running.ended;
   assert.equal(code, 143, stderr);
   const left = Number(/Stopped after step (\d+) of 100000, as ranks come in/.exec(stderr)?.[1]);
@@ -140,21 +142,29 @@ longTest("ranks under Deno with the launcher's permissions keep state in the tem
   assert.deepEqual(readdirSync(folder.file("temporary")).filter((name) => name.startsWith("fullyshard_kept")), []);
 });
 
-test("the state in memory is saved when no restart is left", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  const flags = ["--nproc-per-node", "1", "--max-restarts", "1", "--redundancy", "1"];
-  const args = flagsIn(folder, "--steps", "6", "fault=0:3:throw,0:5:exit=9");
-  const { code, stderr } = await run(args, { env: keepingIn(folder), allowAll: true, flags });
-  assert.equal(code, 9, stderr);
-  assert.match(
-    stderr,
-    /rank 0 \(pid \d+\) failed: Error: out of coffee\n[^]*going on with 1 rank \(restart 1 of 1\)\n/,
-  );
-  assert.match(stderr, /not restarted: --max-restarts 1 is used up\n/);
-  assert.match(stderr, /saved the in-memory state as '.*out\/checkpoint-4'\n/);
-  const resumed = await run(flagsIn(folder, "--steps", "5", "--resume", "auto"), { ranks: 1 });
-  assert.match(resumed.stderr, /Resumed '.*checkpoint-4' at step 4/);
-});
+test(
+  "a run without a state begins anew and says so, and one with a state is saved when no restart is left",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const flags = ["--nproc-per-node", "1", "--max-restarts", "2", "--redundancy", "1"];
+    const args = flagsIn(folder, "--steps", "6", "fault=0:1:exit=4,0:3:throw,0:5:exit=9");
+    const { code, stderr } = await run(args, { env: keepingIn(folder), allowAll: true, flags });
+    assert.equal(code, 9, stderr);
+    // The fault is in step 1, before its state is kept.
+    const anew = /Training begins anew at step 1, as rank 0 is lost: no state of it was in memory or saved yet, /;
+    assert.match(stderr, anew);
+    assert.match(stderr, /so the step that was taken is taken again\n/);
+    assert.match(
+      stderr,
+      /rank 0 \(pid \d+\) failed: Error: out of coffee\n[^]*going on with 1 rank \(restart 2 of 2\)\n/,
+    );
+    assert.match(stderr, /not restarted: --max-restarts 2 is used up\n/);
+    assert.match(stderr, /saved the in-memory state as '.*out\/checkpoint-4'\n/);
+    const resumed = await run(flagsIn(folder, "--steps", "5", "--resume", "auto"), { ranks: 1 });
+    assert.match(resumed.stderr, /Resumed '.*checkpoint-4' at step 4/);
+  },
+);
 
 longTest("a wrong setting is no reason to start ranks again", TIMEOUT, async () => {
   using folder = temporaryDirectory();

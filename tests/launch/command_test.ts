@@ -11,7 +11,7 @@ const identity: LaunchIdentity = {
 test("rankVariables() gives torchrun's variables of a start, and none of them where ranks are started once", () => {
   const elastic = {
     ...{ id: "run", restarts: 2, folder: "/dev/shm/x", fewestRanks: 2, mostRanks: 6, hasHosts: true, goesOn: true },
-    ...{ maxRestarts: 5, redundancyEvery: 3 },
+    ...{ maxRestarts: 5, redundancyEvery: 3, cause: "as rank 1 is lost" },
   };
   const variables = rankVariables(1, { ...identity, elastic }, {});
   const own = Object.entries(variables).filter(([name]) => /^(TORCHELASTIC|FULLYSHARD_ELASTIC|GROUP)/.test(name));
@@ -26,6 +26,7 @@ test("rankVariables() gives torchrun's variables of a start, and none of them wh
     FULLYSHARD_ELASTIC_HOSTS: "1",
     FULLYSHARD_ELASTIC_EVERY: "3",
     FULLYSHARD_ELASTIC_GOES_ON: "1",
+    FULLYSHARD_ELASTIC_CAUSE: "as rank 1 is lost",
   });
   assert.equal(variables["FULLYSHARD_RUN_ID"], "run-4");
   const once = Object.keys(rankVariables(1, identity, {}));

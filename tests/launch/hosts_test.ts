@@ -79,6 +79,7 @@ test("a leader goes on with the hosts that are left, without a restart, and with
   assert.deepEqual([start?.number, start?.restarts, start?.goesOn, start?.masterAddr, start?.masterPort], [
     ...[1, 0, true, "host-b", 7],
   ]);
+  assert.equal(start?.why, "as host 0 is lost");
   scene.come("a2", 0);
   assert.equal(scene.sent.get("b")?.at(-1)?.kind, "regroup");
   assert.equal(scene.start("a2"), undefined);

@@ -26,6 +26,7 @@ test("nextWorld() goes on with the ranks that did not fail of themselves", () =>
     kind: "start",
     state: { numRanks: 3, restarts: 1, lastError: undefined },
     why: "going on with 3 of 4 ranks (restart 1 of 2)",
+    cause: "as rank 1 is lost",
   });
   const two = nextWorld(state, limits, outcome([failure(1), failure(2), ...followers]));
   assert.equal(two.kind === "start" && two.state.numRanks, 2);
@@ -59,6 +60,7 @@ test("nextWorld() lets ranks in without a restart", () => {
     kind: "start",
     state: { numRanks: 4, restarts: 2, lastError: undefined },
     why: "going on with 4 ranks, as ranks come in",
+    cause: "as ranks come in",
   });
 });
 

@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { test } from "node:test";
+import { RankPool } from "../../src/launch/rank_pool.ts";
 import { type RankStart, supervise } from "../../src/launch/supervisor.ts";
 import { encodeControlLine } from "../../src/runtime/control_line.ts";
 import { StatusTerminal } from "../../src/runtime/terminal.ts";
@@ -107,3 +108,64 @@ for (const throws of [true, false]) {
     },
   );
 }
+
+test("supervise() gives places to processes that wait, and a lost one's to a spare", { timeout: 30_000 }, async () => {
+  const wait = encodeControlLine({ waits: true });
+  // Rank 1 is lost in its first place; the others leave theirs. In its next place each says what it was given, and ends.
+  const script = `say() { printf '%s\\n' "$1"; printf '%s\\n' "$1" >&2; }
+    if [ -z "$FULLYSHARD_ELASTIC_SPARE" ]; then
+      echo "pid $$ is rank $RANK"
+      [ "$RANK" = 0 ] && { printf '%s\\n' "$STAYS"; printf '%s\\n' "$BEGUN"; }
+      [ "$RANK" = 1 ] && kill -9 $$
+      printf '%s\\n' "$FAILED" >&2
+    fi
+    say "$WAIT"
+    read -r line; echo "pid $$ takes $line"`;
+  const failure = {
+    name: "CollectiveError",
+    message: "rank 1 died",
+    frames: [],
+    uncaught: false,
+    followed: 1,
+    time: 5,
+  };
+  const common = {
+    ...{ WAIT: wait, PATH: process.env["PATH"] ?? "", FAILED: encodeControlLine({ failure }) },
+    ...{ STAYS: encodeControlLine({ stays: true }), BEGUN: encodeControlLine({ begun: true }) },
+  };
+  const said: string[] = [];
+  const starts = (run: string): RankStart[] =>
+    numbered(...[0, 1].map((rank) => shell(script, { ...common, RANK: String(rank), FULLYSHARD_RUN_ID: run })));
+  using pool = new RankPool({ program: "/bin/sh", args: ["-c", script] });
+  const [parts, patient] = [[undefined, undefined, undefined, pool] as const, { ...times, noticeMs: 10_000 }];
+  const lost = await supervise(starts("first"), keeping(said), patient, ...parts);
+  assert.deepEqual(lost.failures.map(({ rank, record }) => [rank, record?.name]), [
+    [1, undefined],
+    [0, "CollectiveError"],
+  ]);
+  const [kept] = pidsAfter("pid", said.filter((text) => /is rank 0/.test(text)).join(""));
+  const after = said.length;
+  const next = await supervise(starts("second"), keeping(said), patient, ...parts);
+  assert.deepEqual([next.exitCode, next.failures], [0, []]);
+  const text = said.slice(after).join("");
+  const taken = pidsAfter("pid", text);
+  assert.equal(taken.length, 2, text);
+  assert.ok(kept !== undefined && taken.includes(kept), "the rank that is left takes a place");
+  assert.doesNotMatch(text, /is rank/, "the other place is the spare process's");
+  assert.match(text, /takes \{"RANK":"0",.*"FULLYSHARD_RUN_ID":"second"/);
+  assert.match(text, /takes \{"RANK":"1",.*"FULLYSHARD_RUN_ID":"second"/);
+  await untilDead(taken);
+});
+
+test("a pool ends the processes that wait", { timeout: 30_000 }, async () => {
+  const said: string[] = [];
+  const waits = shell(`echo "pid $$"; printf '%s\\n' "$WAIT"; printf '%s\\n' "$WAIT" >&2; read -r line; sleep 60`, {
+    WAIT: encodeControlLine({ waits: true }),
+    PATH: process.env["PATH"] ?? "",
+  });
+  {
+    using pool = new RankPool(waits.command);
+    await supervise(numbered(waits), keeping(said), times, undefined, undefined, undefined, pool);
+  }
+  await untilDead(pidsAfter("pid", said.join("")));
+});

@@ -48,7 +48,7 @@ const RUNNING = 0;
 const WAITING = 1;
 const LEFT = 2;
 
-const PROBE_MS = 250;
+const PROBE_MS = 50;
 const SLEEP_MS = 50;
 
 /** Remedy for the most frequent cause of different calls. */

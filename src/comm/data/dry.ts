@@ -35,21 +35,23 @@ export interface DryOptions extends PlaneMemoryOptions {
 
 /** Dry options that stand for an open group. */
 export function standInOf(
-  { dryBackend: standsFor, registersMemory }: Pick<ProcessGroup, "dryBackend" | "registersMemory">,
-): Pick<DryOptions, "standsFor" | "registersMemory"> {
-  return { standsFor, registersMemory };
+  group: Pick<ProcessGroup, "dryBackend" | "registersMemory" | "stagingRanks">,
+): Pick<DryOptions, "standsFor" | "registersMemory" | "ranksPerHost"> {
+  const { dryBackend: standsFor, registersMemory, stagingRanks: ranksPerHost } = group;
+  return { standsFor, registersMemory, ...standsFor === "mpi" ? { ranksPerHost } : {} };
 }
 
 /** A data plane that allocates memory and moves nothing. */
 function dryPlane(control: ControlPlane, device: Device, memory: PlaneMemory, dryBackend: Backend): DataPlane {
   const { rank, size } = control;
   const { allocator } = device;
-  const { stagingBytes, registersMemory } = memory;
+  const { stagingBytes, stagingRanks = size, registersMemory } = memory;
   return {
     kind: "dry",
     dryBackend,
     sums: "rank-order",
     stagingBytes,
+    stagingRanks,
     registersMemory,
     gatherMemory: () => memory.gatherMemory(),
     openWindow(byteLengths, unit): Window {

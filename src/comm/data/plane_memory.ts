@@ -13,13 +13,15 @@ import type { StagingOptions } from "./sizes.ts";
 export interface PlaneMemoryOptions extends StagingOptions {
   /** True if ranks of `nccl` register the memory into which they gather. @default false */
   readonly registersMemory?: boolean | undefined;
+  /** Ranks on each host, where the plane shares memory within hosts and not between them. @default 1 */
+  readonly ranksPerHost?: number | undefined;
   /** Bytes of a memory page; default 4096. */
   readonly pageBytes?: number | undefined;
 }
 
 /** The memory of one plane on one rank. Calls allocate what the plane allocates in them, and free what it frees. */
 export interface PlaneMemory
-  extends Pick<DataPlane, "stagingBytes">, Required<Pick<DataPlane, "gatherMemory">>, Disposable {
+  extends Pick<DataPlane, "stagingBytes" | "stagingRanks">, Required<Pick<DataPlane, "gatherMemory">>, Disposable {
   /** See {@link DataPlane.registersMemory}. */
   readonly registersMemory: boolean;
   /** Allocates this rank's part of a window; the caller frees it. */
@@ -36,8 +38,8 @@ export interface PlaneMemory
   split(control: PlaneRanks): PlaneMemory;
 }
 
-/** This rank and the number of ranks. */
-export type PlaneRanks = Pick<ControlPlane, "rank" | "size">;
+/** This rank, and the ranks of its group. */
+export type PlaneRanks = Pick<ControlPlane, "rank" | "size" | "worldRanks">;
 
 /** Allocates the memory that a plane has from its opening on. */
 export type OpenPlaneMemory = (ranks: PlaneRanks, device: Device, options: PlaneMemoryOptions) => PlaneMemory;

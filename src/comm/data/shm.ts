@@ -27,17 +27,17 @@ export interface ShmOptions extends ShmJoinOptions, StagingOptions {
 }
 
 /** State that the data planes of one process share. */
-interface Shared {
+export interface SharedStaging {
   readonly files: RunFiles;
   readonly pages: DevicePages;
   readonly slotBytes: number;
-  readonly options: ShmOptions;
+  readonly options: Pick<ShmOptions, "report" | keyof StagingOptions>;
   /** Reason why shared files are not mapped over this rank's device memory: empty if they are, `undefined` before the test. */
   readonly obstacle: string | undefined;
 }
 
 /** Makes the staging file of a group and maps it. Collective over the group. */
-function openData(control: ControlPlane, shared: Shared): DataPlane {
+export function openStaging(control: ControlPlane, shared: SharedStaging): StagedDataPlane {
   const { files, pages, slotBytes, options } = shared;
   const { rank, size } = control;
   const { posix, device } = pages;
@@ -68,7 +68,7 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
     stagingBytes: size > 1 && obstacle === "" ? slotsBytes : 0,
     // Shards lie in shared files of their own if every rank can map them.
     openMapped: size > 1 && notes.every((note) => note === "") ? openMapped : undefined,
-    split: (part) => openData(part, { ...shared, obstacle }),
+    split: (part) => openStaging(part, { ...shared, obstacle }),
   });
 }
 
@@ -101,5 +101,5 @@ export function openShmData(control: ShmControlPlane, posix: Posix, device: Devi
   const pages = new DevicePages(device, posix);
   const slotBytes = slotBytesOf("shm", control.size, options);
   const obstacle = options.mapping === "copy" ? "copying was asked for" : undefined;
-  return openData(control, { files: control.files, pages, slotBytes, options, obstacle });
+  return openStaging(control, { files: control.files, pages, slotBytes, options, obstacle });
 }

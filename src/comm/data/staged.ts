@@ -91,10 +91,19 @@ export class StagedDataPlane implements DataPlane {
     const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
       const parts = byteLengths.map((length, r) => ({ length, offset: at(offsets, r, "offset of rank") }));
       device.copy(devicePtr(dst + at(offsets, control.rank, "offset of rank")), pointer, own);
-      return this.#gatherParts(dst, parts);
+      return this.gatherParts(dst, parts);
     };
     // Contents are read only in gathers, which all ranks make together, so no rank waits before it writes.
     return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => kept.dispose() };
+  }
+
+  /**
+   * Adds all ranks' elements of this rank's slice to a partial sum of ranks before them, in the order of ranks.
+   *
+   * @param args `dst` has the partial sum if `hasBefore`, and gets the longer one, in float32 or int64
+   */
+  sumBehind(args: Pick<ReduceScatterArgs, "src" | "dtype" | "slices" | "dst" | "dstDtype">, hasBefore: boolean): void {
+    this.#reduceScatter({ ...args, scale: undefined, accumulate: false }, false, hasBefore);
   }
 
   reduceScatter(args: ReduceScatterArgs): Work {
@@ -102,7 +111,8 @@ export class StagedDataPlane implements DataPlane {
     return this.#reduceScatter(args, bytes >= PAST_CACHES_BYTES);
   }
 
-  #reduceScatter(args: ReduceScatterArgs, pastCaches: boolean): Work {
+  /** @param hasBefore true if `dst` is the first source of the sum */
+  #reduceScatter(args: ReduceScatterArgs, pastCaches: boolean, hasBefore = false): Work {
     this.#settle();
     const { src, dtype, slices, dst, dstDtype, scale, accumulate } = args;
     const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
@@ -130,7 +140,15 @@ export class StagedDataPlane implements DataPlane {
         const view = (from: number): DevicePtr => staging.view(from, offset, n * dtype.byteLength);
         const sources = slices.map((_, from) => from === rank ? elementAt(own.offset + k * step) : view(from));
         const to = devicePtr(dst + k * step * dstDtype.byteLength);
-        kernels.sumRanks({ dtype, dstDtype, n, accumulate, pastCaches, dst: to, sources, scale });
+        if (!hasBefore) kernels.sumRanks({ dtype, dstDtype, n, accumulate, pastCaches, dst: to, sources, scale });
+        else if (dtype === dstDtype) {
+          kernels.sumRanks({ dtype, dstDtype, n, accumulate, pastCaches, dst: to, sources: [to, ...sources], scale });
+        } else {
+          // A kernel takes sources of one dtype; one at a time, they are added in the same order.
+          for (const source of sources) {
+            kernels.sumRanks({ dtype, dstDtype, n, accumulate: true, pastCaches, dst: to, sources: [source] });
+          }
+        }
       }
       this.#rounds.end(first + k);
     };
@@ -158,7 +176,7 @@ export class StagedDataPlane implements DataPlane {
     const dst = devicePtr(ptr + at(slices, rank, "slice of rank").offset * unit);
     // The sums are still in caches, so they are gathered right after.
     this.#reduceScatter({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false }, false);
-    return this.#gatherParts(
+    return this.gatherParts(
       ptr,
       slices.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit })),
     );
@@ -168,13 +186,13 @@ export class StagedDataPlane implements DataPlane {
     const { control: { rank, size }, device } = this.#place;
     device.copy(devicePtr(dst + rank * byteLength), src, byteLength);
     const parts = Array.from({ length: size }, (_, r) => ({ offset: r * byteLength, length: byteLength }));
-    return this.#gatherParts(dst, parts);
+    return this.gatherParts(dst, parts);
   }
 
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
     const { size } = this.#place.control;
     const parts = Array.from({ length: size }, (_, r) => ({ offset: 0, length: r === root ? byteLength : 0 }));
-    return this.#gatherParts(ptr, parts);
+    return this.gatherParts(ptr, parts);
   }
 
   transfer(transfers: readonly Transfer[]): Work {
@@ -217,7 +235,7 @@ export class StagedDataPlane implements DataPlane {
   }
 
   /** Gathers all ranks' parts, in bytes from `begin`. Each rank holds its own part in place. */
-  #gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
+  gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
     this.#settle();
     const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
     const longest = size === 1 ? 0 : parts.reduce((most, { length }) => Math.max(most, length), 0);

@@ -156,6 +156,11 @@ export class HostsControlPlane extends SharedControlPlane {
     this.compareCalls();
   }
 
+  /** The state of the world, for planes of some ranks. */
+  hostWorld(): World {
+    return this.#hosts;
+  }
+
   split(ranks: readonly number[], name: string): HostsControlPlane {
     this.agreeOnSplit(ranks);
     return new HostsControlPlane(this.#link, this.placeIn(ranks, name), this.#hosts, this.timeoutSeconds);

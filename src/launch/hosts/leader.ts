@@ -58,6 +58,8 @@ export class Leader {
   readonly #limits: HostLimits;
   readonly #say: (text: string) => void;
   readonly #members = new Map<string, Member>();
+  /** The hosts of the present start that are lost, by `--node-rank`. */
+  readonly #lost: number[] = [];
   readonly #id: string;
   readonly #run: string;
   /** The present start: its hosts, and the ends that they have told. */
@@ -114,9 +116,14 @@ export class Leader {
 
   /** A launcher is gone. */
   lose(id: string): void {
-    if (!this.#members.delete(id) || this.#isOver) return;
+    const member = this.#members.get(id);
+    if (member === undefined || this.#isOver) return;
+    this.#members.delete(id);
     this.#awaited = this.#awaited.filter((other) => other !== id);
-    if (this.#current?.ids.includes(id) === true) this.#stopOthers();
+    if (this.#current?.ids.includes(id) === true) {
+      this.#lost.push(member.hello.nodeRank);
+      this.#stopOthers();
+    }
     this.#decide();
   }
 
@@ -175,7 +182,7 @@ export class Leader {
       this.#lastError = error;
       this.#restarts++;
       this.#why = `restart ${this.#restarts} of ${this.#limits.maxRestarts}`;
-    } else if (isLost) this.#why = "as a host is lost";
+    } else if (isLost) this.#why = `as ${hostList(this.#lost.splice(0))} lost`;
     else if (ends.some(({ regroups }) => regroups)) this.#why = "as hosts come in";
     else return this.#end("");
     this.#current = undefined;
@@ -269,4 +276,10 @@ function stateOf(members: readonly Member[]): StartState | undefined {
     if (needs.length > 0 && needs.every((name) => taken.has(name))) return { step, sources };
   }
   return undefined;
+}
+
+/** `host 1 is`, `hosts 0, 2 are`. */
+function hostList(nodeRanks: readonly number[]): string {
+  const names = nodeRanks.toSorted((a, b) => a - b).join(", ");
+  return nodeRanks.length === 1 ? `host ${names} is` : `hosts ${names} are`;
 }

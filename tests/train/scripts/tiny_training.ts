@@ -38,6 +38,7 @@ export async function trainTiny(argv: readonly string[]): Promise<number> {
   const out = argv[argv.indexOf("--out") + 1] ?? "";
   return await runTrainingScript({
     usage: "tiny.ts [flags]",
+    staysAfterFailure: true,
     argv: argv.filter((text) => !own.includes(text)),
     hfConfig: {
       ...experts === undefined ? { model_type: "llama" } : {

@@ -24,6 +24,8 @@ export interface StoreOffer {
   readonly addresses: readonly string[];
   readonly port: number;
   readonly token: string;
+  /** Ranks on rank 0's host. All ranks take it, also where their launcher said another number. */
+  readonly localWorldSize: number;
 }
 
 /** The launcher's word on the meeting point. */
@@ -44,14 +46,19 @@ export async function meet(
   options: MeetingOptions,
   deadline: JoinDeadline,
 ): Promise<MeetingPlace> {
-  const { localWorldSize } = options;
   const text = new Uint8Array(TEXT_BYTES);
   const opened = mpi.rank === 0 ? listen(mpi, sockets, options) : undefined;
   if (opened !== undefined) text.set(new TextEncoder().encode(JSON.stringify(opened.offer)));
   await mpi.broadcast(text, deadline);
   const offer: StoreOffer = JSON.parse(new TextDecoder().decode(text.subarray(0, text.indexOf(0))));
   const address = mpi.rank === 0 ? LOOPBACK : addressFor(offer, hostName(), networkAddresses());
-  return { address, port: offer.port, token: offer.token, localWorldSize, listener: opened?.listener };
+  return {
+    address,
+    port: offer.port,
+    token: offer.token,
+    localWorldSize: offer.localWorldSize,
+    listener: opened?.listener,
+  };
 }
 
 function listen(
@@ -71,7 +78,7 @@ function listen(
     ? [LOOPBACK]
     : networkAddresses().slice(0, MOST_ADDRESSES).map((one) => one.address);
   const token = crypto.getRandomValues(new Uint8Array(16)).toHex();
-  const offer = { host: hostName() ?? null, addresses: found, port: sockets.portOf(listener), token };
+  const offer = { host: hostName() ?? null, addresses: found, port: sockets.portOf(listener), token, localWorldSize };
   return { offer, listener };
 }
 

@@ -28,7 +28,7 @@ export function chunkBytesOf(
 
 /** The memory of ranks that exchange by MPI. */
 export const openMpiMemory: OpenPlaneMemory = (
-  { rank, size }: PlaneRanks,
+  { rank, size }: Pick<PlaneRanks, "rank" | "size">,
   device: Device,
   options: PlaneMemoryOptions,
 ) => {

@@ -38,8 +38,8 @@ export interface Moving {
   open: readonly Begun[];
   /** Begins messages that had to wait for others. @returns true once none is left to begin */
   begin?: () => boolean;
-  /** The first error, and the time until which its reason may come. */
-  failed?: { readonly error: NativeError; readonly until: number };
+  /** MPI's error about one of them. */
+  failure?: NativeError;
 }
 
 /** Messages between two ranks that are under way. */
@@ -65,6 +65,8 @@ export class Moves {
   readonly #mpi: MpiProcess;
   readonly #pages: DevicePages;
   readonly #tag: number;
+  /** Messages that nobody has waited for yet. */
+  readonly #underWay = new Set<Moving>();
 
   /** Takes tags that no other group of its ranks has. Collective. */
   constructor(control: HostsControlPlane, mpi: MpiProcess, pages: DevicePages) {
@@ -85,6 +87,12 @@ export class Moves {
 
   /** Begins messages. Memory must not be used until they are finished. */
   begin(transfers: readonly Transfer[], channel: Channel = "collective"): Moving {
+    const moving: Moving = { open: this.#postAll(transfers, channel) };
+    if (moving.open.length > 0) this.#underWay.add(moving);
+    return moving;
+  }
+
+  #postAll(transfers: readonly Transfer[], channel: Channel): readonly Begun[] {
     const open: Begun[] = [];
     for (const { kind, ptr, byteLength, peer } of transfers) {
       const isReceive = kind === "receive";
@@ -93,7 +101,12 @@ export class Moves {
         open.push(this.#post({ isReceive, place: this.#pages.native(devicePtr(ptr + start)), length, peer, channel }));
       }
     }
-    return { open };
+    return open;
+  }
+
+  /** Lets messages move on while this rank waits for something else: nothing moves unless it is tested. */
+  progress(): void {
+    for (const moving of this.#underWay) this.#test(moving);
   }
 
   /**
@@ -111,26 +124,28 @@ export class Moves {
       const place = provider.offset(provider.addressOf(lengths), index * 8);
       return this.#post({ isReceive: kind === "receive", place, length: 8, peer, channel: "length" });
     });
-    const sends = this.begin(transfers.filter(({ kind }) => kind === "send"), "transfer");
+    const sends = this.#postAll(transfers.filter(({ kind }) => kind === "send"), "transfer");
     const lengthRequests = new Set(told.map(({ request }) => request));
     let hasBegun = false;
     const moving: Moving = {
-      open: [...told, ...sends.open],
+      open: [...told, ...sends],
       begin: () => {
         if (hasBegun) return true;
         if (moving.open.some(({ request }) => lengthRequests.has(request))) return false;
         hasBegun = true;
         this.#requireLengths(transfers, lengths);
-        const received = this.begin(transfers.filter(({ kind }) => kind === "receive"), "transfer");
-        moving.open = [...moving.open, ...received.open];
+        const received = this.#postAll(transfers.filter(({ kind }) => kind === "receive"), "transfer");
+        moving.open = [...moving.open, ...received];
         return true;
       },
     };
+    if (moving.open.length > 0) this.#underWay.add(moving);
     return {
       advance: () => {
         try {
           this.#test(moving);
         } catch (error) {
+          this.#underWay.delete(moving);
           this.#giveUp(moving);
           throw error;
         }
@@ -151,37 +166,39 @@ export class Moves {
 
   /** Waits until messages are finished. @throws {CollectiveError} if a rank died, left, calls something else, or MPI fails */
   finish(moving: Moving, stage: string): void {
+    let until: number | undefined;
     const look = (): boolean => {
-      if (moving.failed !== undefined) return performance.now() > moving.failed.until;
+      if (moving.failure !== undefined) return performance.now() > (until ??= performance.now() + EXPLAIN_MS);
       const end = performance.now() + LOOK_MS;
       let isDone = this.#test(moving);
-      while (!isDone && moving.failed === undefined && performance.now() < end) isDone = this.#test(moving);
+      while (!isDone && moving.failure === undefined && performance.now() < end) isDone = this.#test(moving);
       return isDone;
     };
     try {
       if (!look()) this.control.watch(look, stage);
-      if (moving.failed !== undefined) {
-        this.control.stop(`MPI failed while it was ${stage}: ${describe(moving.failed.error)}`);
-      }
+      const { failure } = moving;
+      if (failure !== undefined) this.control.stop(`MPI failed while it was ${stage}: ${describe(failure)}`);
     } catch (error) {
       this.#giveUp(moving);
       throw error;
+    } finally {
+      this.#underWay.delete(moving);
     }
   }
 
-  /** Tests messages under way once. @returns true if all are finished */
+  /** Tests messages once, and keeps those that have not finished. @returns true if all are finished */
   #test(moving: Moving): boolean {
     const still: Begun[] = [];
     for (const one of moving.open) {
       try {
-        if (moving.failed !== undefined || !this.#mpi.requests.test(one.request)) still.push(one);
+        if (moving.failure !== undefined || !this.#mpi.requests.test(one.request)) still.push(one);
       } catch (error) {
         if (!(error instanceof NativeError)) throw error;
-        moving.failed = { error, until: performance.now() + EXPLAIN_MS };
+        moving.failure = error;
       }
     }
     moving.open = still;
-    if (moving.failed !== undefined) return false;
+    if (moving.failure !== undefined) return false;
     return (moving.begin?.() ?? true) && moving.open.length === 0;
   }
 

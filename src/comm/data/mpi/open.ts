@@ -3,23 +3,30 @@
  *
  * @module
  */
+import { at } from "../../../at.ts";
 import type { Device } from "../../../device/device.ts";
 import { ArgumentError, InternalError, LibraryNotFoundError, RendezvousError } from "../../../errors.ts";
 import { openPosix } from "../../../ffi/posix.ts";
 import { openSockets } from "../../../ffi/sockets.ts";
-import { hostName, requireSharedMemory } from "../../../runtime/processes.ts";
+import { requireSharedMemory } from "../../../runtime/processes.ts";
+import { countOf } from "../../../words.ts";
 import type { ControlOptions, ControlPlane } from "../../control_plane.ts";
 import type { DataPlane } from "../../data_plane.ts";
 import { joinHosts } from "../../hosts/join.ts";
+import { NearControlPlane } from "../../hosts/near.ts";
 import { HostsControlPlane } from "../../hosts/plane.ts";
 import { ProcessGroup } from "../../process_group.ts";
 import { DevicePages } from "../device_pages.ts";
-import type { StagingOptions } from "../sizes.ts";
+import { openStaging } from "../shm.ts";
+import { slotBytesOf, type StagingOptions } from "../sizes.ts";
+import { findHosts, type HostRanks } from "./host_ranks.ts";
 import { withoutLibrary } from "./library.ts";
 import { meet, type MeetingOptions } from "./meeting.ts";
 import { Moves } from "./moves.ts";
 import { MpiDataPlane } from "./plane.ts";
 import { type JoinDeadline, type MpiProcess, openMpiProcess } from "./process.ts";
+import { hostsOf } from "./turns.ts";
+import { LevelsDataPlane } from "./two_levels.ts";
 
 /** Options of ranks that MPI joins. */
 export interface MpiOptions extends ControlOptions, StagingOptions, MeetingOptions {
@@ -28,6 +35,8 @@ export interface MpiOptions extends ControlOptions, StagingOptions, MeetingOptio
   readonly worldSize: number;
   /** Seconds to wait for a rank that has not started; default 60. */
   readonly joinTimeoutSeconds?: number | undefined;
+  /** Directory of the files by which ranks of a host share memory. @default /dev/shm */
+  readonly directory?: string | undefined;
 }
 
 /**
@@ -60,43 +69,17 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   const [posix, sockets] = [await openPosix(), await openSockets()];
   const meeting = await meet(mpi, sockets, options, deadline);
   const control = await joinHosts({ ...options, ...meeting });
+  using kept = new DisposableStack();
   try {
-    requireHostByHost(control, options);
-    if (rank === 0) options.report?.(`${worldSize} ranks are joined by MPI: ${mpi.library.version}`);
-    return new ProcessGroup(control, openData(control, device, mpi, new DevicePages(device, posix), options));
+    const hosts = kept.use(await findHosts(control, posix, meeting.token, options.directory));
+    const numHosts = new Set(hosts.hostOf).size;
+    const where = `${countOf(numHosts, "host")}, joined by MPI: ${mpi.library.version}`;
+    if (rank === 0) options.report?.(`${countOf(worldSize, "rank")} on ${where}`);
+    const world = { mpi, pages: new DevicePages(device, posix), hosts, options };
+    return new ProcessGroup(control, openData(control, world, kept.move()));
   } catch (error) {
     control.dispose();
     throw error;
-  }
-}
-
-/** Checks that ranks are numbered host by host, as meshes over hosts take them; tells which ranks do not know their host's name. */
-function requireHostByHost(control: ControlPlane, { localWorldSize, report }: MpiOptions): void {
-  const names = control.exchange(new TextEncoder().encode(hostName() ?? "")).map((name) =>
-    new TextDecoder().decode(name)
-  );
-  const nameless = names.flatMap((name, rank) => name === "" ? [rank] : []);
-  if (nameless.length > 0) {
-    // Only Deno without --allow-sys=hostname hides a host's name.
-    if (control.rank === 0) {
-      report?.(
-        `The order of ranks over hosts was not checked: rank ${
-          nameless.join(", ")
-        } may not read the name of its host ` +
-          "(deno run --allow-sys=hostname)",
-      );
-    }
-    return;
-  }
-  for (const [rank, name] of names.entries()) {
-    const first = rank - rank % localWorldSize;
-    if (name === names[first]) continue;
-    throw control.failure(
-      `rank ${rank} is on host '${name}', but rank ${first} on host '${
-        names[first]
-      }', with ${localWorldSize} ranks on each ` +
-        "host: number ranks host by host, such as by 'mpirun --map-by slot' or 'mpiexec -ppn'",
-    );
   }
 }
 
@@ -108,15 +91,30 @@ async function initialize(deadline: JoinDeadline, worldSize: number): Promise<Mp
   }
 }
 
-function openData(
-  control: ControlPlane,
-  device: Device,
-  mpi: MpiProcess,
-  pages: DevicePages,
-  options: StagingOptions,
-): DataPlane {
+/** State that all groups of a world share. */
+interface MpiWorld {
+  readonly mpi: MpiProcess;
+  readonly pages: DevicePages;
+  readonly hosts: HostRanks;
+  readonly options: StagingOptions & Pick<ControlOptions, "report">;
+}
+
+/** Opens the plane of a group. Collective. @param resources disposed with it */
+function openData(control: ControlPlane, world: MpiWorld, resources: DisposableStack): DataPlane {
   if (!(control instanceof HostsControlPlane)) throw new InternalError("MPI's ranks meet at a store");
+  const { mpi, pages, hosts: { files, hostOf }, options } = world;
+  const { device } = pages;
   const moves = new Moves(control, mpi, pages);
-  const split = (part: ControlPlane): DataPlane => openData(part, device, mpi, pages, options);
-  return new MpiDataPlane({ control, device, moves, options, split });
+  const split = (part: ControlPlane): DataPlane => openData(part, world, new DisposableStack());
+  const flat = new MpiDataPlane({ control, device, moves, options, split });
+  const order = hostsOf(control.worldRanks, hostOf);
+  const own = at(order.hosts, at(order.hostOf, control.rank, "host of rank"), "ranks of host");
+  const together = order.hosts.some((ranks) => ranks.length > 1)
+    ? resources.use(new NearControlPlane(control, files, own, moves))
+    : undefined;
+  const slotBytes = slotBytesOf("shm", own.length, options);
+  const near = together === undefined || own.length === 1
+    ? undefined
+    : openStaging(together, { files, pages, slotBytes, options, obstacle: undefined });
+  return new LevelsDataPlane({ control, device, moves, order, near, flat, split, resources });
 }

@@ -47,6 +47,7 @@ export class MpiDataPlane implements DataPlane {
   readonly dryBackend = "mpi";
   readonly sums = "rank-order";
   readonly stagingBytes = 0;
+  readonly stagingRanks = 1;
   readonly #place: MpiPlace;
   readonly #scratch: Scratch;
   /** Other ranks, the next one first: so not all ranks send to the same one. */
