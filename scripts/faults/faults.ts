@@ -83,11 +83,15 @@ const ORDERED: readonly OrderedFault[] = [
   },
 ];
 
-/** Axes with a call that each of them makes, and the call before it. */
+/** Axes with the other rank of rank 3's group, a call that each of them makes, and the call before it. */
 const AXES = [
-  { axis: "tensor", flags: ["--tp-size", "2"], call: "output of", before: "output of" },
-  { axis: "context", flags: ["--cp-size", "2"], call: "keys and values of", before: "keys and values of" },
-  { axis: "expert", flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
+  { axis: "tensor", peer: 2, flags: ["--tp-size", "2"], call: "output of", before: "output of" },
+  { axis: "context", peer: 2, flags: ["--cp-size", "2"], call: "keys and values of", before: "keys and values of" },
+  { axis: "expert", peer: 2, flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
+  {
+    ...{ axis: "expert", peer: 1, flags: ["--ep-size", "2", "--tp-size", "2", "experts=4"] },
+    ...{ call: "rows by expert of", before: "rows from" },
+  },
 ] as const;
 
 /** What is done to rank 3, which has the second stage beside rank 1, and what rank 1 says of messages that do not come. */
@@ -100,7 +104,7 @@ const STAGE_FAULTS: readonly OrderedFault[] = ([
   [
     "diverging",
     "other-in",
-    /Rank 1 has waited 0\.\d s in .*of stage \d.*\(group 'pipeline' of ranks 1, 3, .*for rank 3 .*barrier 'a call of my own'/,
+    /CollectiveError: .*: ranks wait for each other, .*rank 3 waits in barrier 'a call of my own' \(group 'pipeline' of ranks 1, 3, /,
   ],
   [
     "stalled",
@@ -112,33 +116,34 @@ const STAGE_FAULTS: readonly OrderedFault[] = ([
   fault: `3:3:${what}=activations of stage`,
   ranks: 4,
   flags: ["--pp-size", "2", "--micro-batches", "2", "--report-seconds", "0.5", "--timeout-seconds", "1"],
-  ...name === "killed" ? {} : { allowed: 4 },
+  ...name === "stalled" ? { allowed: 4 } : {},
   says,
 }));
 
 /** What is done to rank 3 of four in a call of an axis, and what the other rank of the axis says within a second of it. */
 export const AXIS_FAULTS: readonly OrderedFault[] = [
-  ...AXES.flatMap(({ axis, flags, call, before }) => {
-    const where = `'${call}[^(]*(\\([^(]*\\) )?\\(group '${axis}' of ranks 2, 3, `;
+  ...AXES.flatMap(({ axis, peer, flags, call, before }) => {
+    const name = peer === 1 ? `axis ${axis} beside another` : `axis ${axis}`;
+    const where = `'${call}[^(]*(\\([^(]*\\) )?\\(group '${axis}' of ranks ${peer}, 3, `;
     return [
       {
-        name: `rank of axis ${axis} killed`,
+        name: `rank of ${name} killed`,
         fault: `3:3:kill-in=${call}`,
-        says: new RegExp(`Rank 2 waits in .*${where}.*: rank 3 died and was last seen`),
+        says: new RegExp(`Rank ${peer} waits in .*${where}.*: rank 3 died and was last seen`),
       },
       {
-        name: `rank of axis ${axis} diverging`,
+        name: `rank of ${name} diverging`,
         fault: `3:3:other-in=${before}`,
         says: new RegExp(
-          `CollectiveError: .*\\(group '${axis}' of ranks 2, 3, call \\d+\\): ranks make different calls: ` +
-            `rank 2 calls \\S+ '${call}.*; rank 3 calls barrier 'a call of my own'`,
+          `CollectiveError: .*\\(group '${axis}' of ranks ${peer}, 3, call \\d+\\): ranks make different calls: ` +
+            `rank ${peer} calls \\S+ '${call}.*; rank 3 calls barrier 'a call of my own'`,
         ),
       },
       {
-        name: `rank of axis ${axis} stalled`,
+        name: `rank of ${name} stalled`,
         fault: `3:3:hang-in=${call}`,
         allowed: 4, // until the timeout, and until the launcher kills the rank
-        says: new RegExp(`Rank 2 has waited 0\\.\\d s in .*${where}.*for rank 3 .* is alive`),
+        says: new RegExp(`Rank ${peer} has waited 0\\.\\d s in .*${where}.*for rank 3 .* is alive`),
       },
     ].map((fault) => ({
       ...fault,

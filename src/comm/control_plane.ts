@@ -74,7 +74,8 @@ export abstract class ControlPlane {
    *
    * @param ready is called again after each {@link notify} of the awaited rank, and from time to time
    * @param stage names the step that is awaited, e.g. `contributing`
-   * @param awaited one rank, or several if any of them may make `ready()` true, within the present call; default: all peers
+   * @param awaited one rank, or several if any of them may make `ready()` true, within the present call, and nothing else does; default:
+   * all peers, and whatever else may
    * @throws {CollectiveError} if a rank died, left, is late beyond the timeout, or calls something else
    */
   abstract wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void;
