@@ -4,10 +4,12 @@ import type { MeshShape } from "../../doors/comm.ts";
 import { bitFaults, distanceOf } from "../../scripts/axes/distance.ts";
 import { DIVISIBLE, MIXTURES } from "../../scripts/axes/parity.ts";
 import type { FamilyOrders, FamilyReport } from "../../scripts/axes/training.ts";
+import type { MeshOrders, MeshReport } from "../../scripts/mesh/training.ts";
 import { zooModels } from "../../scripts/zoo/families.ts";
 import { onlyInAll, sharedTest as test, usualFirst } from "../support/share.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { crowd, evaluateRows, mistakes, trainParts } from "./experts_ranks.ts";
+import { crowd, evaluateRows, mistakes, trainOnMesh, trainParts } from "./experts_ranks.ts";
 import { trainFamily } from "./families_ranks.ts";
 
 const sizeOf = (axes: MeshShape): number => Object.values(axes).reduce((all, length) => all * length, 1);
@@ -92,6 +94,25 @@ test("routers that choose one rank's experts for all tokens train, in the memory
     assert.equal(Math.max(...peaks), stated, JSON.stringify(axes));
     assert.ok(Math.min(...peaks) < stated, "ranks with some experts have all rows");
   }
+});
+
+test("checkpoints of experts divided beside other axes are loaded bit for bit over others", async () => {
+  using folder = temporaryDirectory();
+  const config = zooModels("mixtral")[0]?.hfConfig ?? assert.fail();
+  const on = async (orders: Omit<MeshOrders, "config">): Promise<MeshReport> => {
+    const [first = assert.fail(), ...others] = valuesOf<MeshReport>(
+      await world(sizeOf(orders.axes), trainOnMesh, { data: { config, ...orders } }),
+    );
+    for (const one of others) assert.deepEqual(one, first);
+    return first;
+  };
+  const [beside = {}, other = {}] = BESIDE;
+  const saved = await on({ axes: beside, to: folder.file("tensor") });
+  const moved = await on({ axes: other, from: folder.file("tensor"), to: folder.file("context") });
+  const back = await on({ axes: beside, from: folder.file("context") });
+  assert.deepEqual(back, saved, "the same bits go on as if never saved");
+  assert.deepEqual([moved.weights, moved.states], [saved.weights, saved.states]);
+  for (const [i, loss] of moved.losses.entries()) assert.ok(Math.abs(loss / (saved.losses[i] ?? NaN) - 1) < 1e-6);
 });
 
 test("frozen experts and routers, and a rank without rows, train as on one rank", async () => {
