@@ -90,7 +90,7 @@ const AXES = [
   { axis: "expert", peer: 2, flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
   {
     ...{ axis: "expert", peer: 1, flags: ["--ep-size", "2", "--tp-size", "2", "experts=4"] },
-    ...{ call: "rows by expert of", before: "rows from" },
+    ...{ call: "rows by expert of", before: "rows by expert of" },
   },
 ] as const;
 
@@ -135,7 +135,7 @@ export const AXIS_FAULTS: readonly OrderedFault[] = [
         name: `rank of ${name} diverging`,
         fault: `3:3:other-in=${before}`,
         says: new RegExp(
-          `CollectiveError: .*\\(group '${axis}' of ranks ${peer}, 3, call \\d+\\): ranks make different calls: ` +
+          `CollectiveError: .*\\(group '${axis}' of ranks ${peer}, 3, .*call \\d+\\): ranks make different calls: ` +
             `rank ${peer} calls \\S+ '${call}.*; rank 3 calls barrier 'a call of my own'`,
         ),
       },
