@@ -5,7 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { getModelStateDict } from "../../doors/checkpoint.ts";
-import type { MeshShape, ProcessGroup } from "../../doors/comm.ts";
+import type { DeviceMesh, MeshShape, ProcessGroup } from "../../doors/comm.ts";
 import type { Batch } from "../../src/data/micro_batch.ts";
 import type { Device } from "../../doors/device.ts";
 import { IGNORE_INDEX, ownedPtr, type Parameter, writeParameters } from "../../doors/nn.ts";
@@ -134,16 +134,15 @@ export async function laidOut(
   const model = await openModel(run, config, { seed: 3 });
   const names = run.mesh.axes;
   const adapter = lora ? addLora(model, { r: 3, loraAlpha: 6 }) : undefined;
-  if (names.includes("context")) {
-    parallelizeContext(model, run.mesh.get("context"), { commStrategy });
-    run.mesh.flatten(["shard", "context"], "shard_context");
-  }
+  if (names.includes("context")) parallelizeContext(model, run.mesh.get("context"), { commStrategy });
   const hasExperts = names.includes("expert");
-  if (hasExperts) {
-    parallelizeExperts(model, run.mesh.get("expert"));
-    run.mesh.flatten(["shard", "expert"], "shard_expert");
-  }
-  const shards = hasExperts ? "shard_expert" : names.includes("context") ? "shard_context" : "shard";
+  if (hasExperts) parallelizeExperts(model, run.mesh.get("expert"));
+  // Ranks that have the same experts, and those that have the same of all else.
+  const flat = (axes: readonly string[]): string => {
+    const joined = axes.filter((name) => names.includes(name));
+    return joined.length === 1 ? "shard" : run.mesh.flatten(joined, joined.join("_")).axes.join();
+  };
+  const [expertShards, shards] = [flat(["shard", "context"]), flat(["shard", "expert", "context"])];
   if (names.includes("tensor")) {
     parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, {}, { sequenceParallel }));
   }
@@ -152,8 +151,9 @@ export async function laidOut(
     : undefined;
   const { layers } = pipeline ?? model;
   if (checkpointing) applyActivationCheckpointing(layers);
-  const mesh = names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
-  const expertMesh = names.includes("replicate") ? run.mesh.slice(["replicate", "shard"]) : run.mesh.get("shard");
+  const meshOf = (shards: string): DeviceMesh =>
+    names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
+  const [mesh, expertMesh] = [meshOf(shards), meshOf(expertShards)];
   for (const experts of hasExperts ? expertsOf(model).values() : []) fullyShard(experts, { mesh: expertMesh });
   if (mode === "ddp") replicate(model, { mesh });
   else for (const module of [...layers, model]) fullyShard(module, { mesh });

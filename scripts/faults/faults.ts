@@ -83,11 +83,15 @@ const ORDERED: readonly OrderedFault[] = [
   },
 ];
 
-/** Axes with a call that each of them makes, and the call before it. */
+/** Axes with the other rank of rank 3's group, a call that each of them makes, and the call before it. */
 const AXES = [
-  { axis: "tensor", flags: ["--tp-size", "2"], call: "output of", before: "output of" },
-  { axis: "context", flags: ["--cp-size", "2"], call: "keys and values of", before: "keys and values of" },
-  { axis: "expert", flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
+  { axis: "tensor", peer: 2, flags: ["--tp-size", "2"], call: "output of", before: "output of" },
+  { axis: "context", peer: 2, flags: ["--cp-size", "2"], call: "keys and values of", before: "keys and values of" },
+  { axis: "expert", peer: 2, flags: ["--ep-size", "2", "experts=4"], call: "rows by expert of", before: "rows from" },
+  {
+    ...{ axis: "expert", peer: 1, flags: ["--ep-size", "2", "--tp-size", "2", "experts=4"] },
+    ...{ call: "rows by expert of", before: "rows by expert of" },
+  },
 ] as const;
 
 /** Axes whose ranks pass messages: the rank beside rank 3, and the messages. */
@@ -108,44 +112,47 @@ const MESSAGES = [
 /** What is done to rank 3, and what the rank beside it says of messages that do not come. */
 const MESSAGE_FAULTS: readonly OrderedFault[] = MESSAGES.flatMap(({ name, axis, beside, flags, call }) => {
   const where = `in .*'.*(stage \\d|round the ring).*\\(group '${axis}' of ranks ${beside}, 3, .*`;
-  const late = `Rank ${beside} has waited 0\\.\\d s ${where}for rank 3 .*`;
+  const stuck = `CollectiveError: .*: ranks wait for each other, .*rank 3 waits in barrier 'a call of my own' `;
   return ([
     ["killed", "kill-in", `Rank ${beside} waits ${where}: rank 3 died and was last seen`],
-    ["diverging", "other-in", `${late}barrier 'a call of my own'`],
-    ["stalled", "hang-in", `${late} is alive`],
+    ["diverging", "other-in", `${stuck}\\(group '${axis}' of ranks ${beside}, 3, `],
+    ["stalled", "hang-in", `Rank ${beside} has waited 0\\.\\d s ${where}for rank 3 .* is alive`],
   ] as const).map(([fault, what, says]) => ({
     name: `rank of axis ${name} ${fault}`,
     fault: `3:3:${what}=${call}`,
     ranks: 4,
     flags: [...flags, "--report-seconds", "0.5", "--timeout-seconds", "1"],
-    ...fault === "killed" ? {} : { allowed: 4 },
+    ...fault === "stalled" ? { allowed: 4 } : {},
     says: new RegExp(says),
   }));
 });
 
 /** What is done to rank 3 of four in a call of an axis, and what the other rank of the axis says within a second of it. */
 export const AXIS_FAULTS: readonly OrderedFault[] = [
-  ...AXES.flatMap(({ axis, flags, call, before }) => {
-    const where = `'${call}[^(]*(\\([^(]*\\) )?\\(group '${axis}' of ranks 2, 3, `;
+  ...AXES.flatMap(({ axis, peer, flags, call, before }) => {
+    const name = peer === 1 ? `axis ${axis} beside another` : `axis ${axis}`;
+    const where = `'${call}[^(]*(\\([^(]*\\) )?\\(group '${axis}' of ranks ${peer}, 3, `;
     return [
       {
-        name: `rank of axis ${axis} killed`,
+        name: `rank of ${name} killed`,
         fault: `3:3:kill-in=${call}`,
-        says: new RegExp(`Rank 2 waits in .*${where}.*: rank 3 died and was last seen`),
+        says: new RegExp(`Rank ${peer} waits in .*${where}.*: rank 3 died and was last seen`),
       },
       {
-        name: `rank of axis ${axis} diverging`,
+        name: `rank of ${name} diverging`,
         fault: `3:3:other-in=${before}`,
+        // Where the next call is a message, the two wait for each other.
         says: new RegExp(
-          `CollectiveError: .*\\(group '${axis}' of ranks 2, 3, call \\d+\\): ranks make different calls: ` +
-            `rank 2 calls \\S+ '${call}.*; rank 3 calls barrier 'a call of my own'`,
+          `CollectiveError: .*\\(group '${axis}' of ranks ${peer}, 3, .*call \\d+\\): ranks ` +
+            `(make different calls: rank ${peer} calls \\S+ '${call}.*; rank 3 calls|wait for each other, .*; rank 3 waits in) ` +
+            "barrier 'a call of my own'",
         ),
       },
       {
-        name: `rank of axis ${axis} stalled`,
+        name: `rank of ${name} stalled`,
         fault: `3:3:hang-in=${call}`,
         allowed: 4, // until the timeout, and until the launcher kills the rank
-        says: new RegExp(`Rank 2 has waited 0\\.\\d s in .*${where}.*for rank 3 .* is alive`),
+        says: new RegExp(`Rank ${peer} has waited 0\\.\\d s in .*${where}.*for rank 3 .* is alive`),
       },
     ].map((fault) => ({
       ...fault,

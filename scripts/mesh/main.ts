@@ -7,7 +7,7 @@
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
 import { ZOO, zooModels } from "../zoo/families.ts";
-import { MESHES, type MeshItem, meshPairs } from "./pairs.ts";
+import { meshesOf, type MeshItem, meshPairs } from "./pairs.ts";
 
 const flags: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
@@ -32,8 +32,9 @@ async function main(argv: readonly string[]): Promise<number> {
   const isJson = uses.has("json");
   const items: MeshItem[] = [];
   const config = zooModels(family)[0]?.hfConfig ?? {};
-  if (!isJson) print(`${family}: ${MESHES.size} meshes; a line for each pair`);
-  await meshPairs(config, (item) => {
+  const meshes = meshesOf(family);
+  if (!isJson) print(`${family}: ${meshes.size} meshes; a line for each pair`);
+  await meshPairs(config, meshes, (item) => {
     items.push(item);
     if (isJson) return;
     const { from, to, status, bits, distance = NaN, reason } = item;

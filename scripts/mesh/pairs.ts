@@ -1,5 +1,5 @@
 /**
- * Checkpoints from each of twelve meshes to each other one: what is loaded has the bits that were saved, and the training goes on as the
+ * Checkpoints from each of twelve meshes to each other one, and of a family with experts from fifteen: what is loaded has the bits that were saved, and the training goes on as the
  * uninterrupted one, to the bit on the same mesh and within 1e-5 on others.
  *
  * @module
@@ -7,6 +7,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { runPooled } from "../../tests/support/rank_pool.ts";
+import { MIXTURES } from "../axes/parity.ts";
 import type { FamilyOrders } from "../axes/training.ts";
 import type { MeshOrders, MeshReport } from "./training.ts";
 
@@ -25,7 +26,7 @@ export interface MeshItem {
 type Mesh = Omit<FamilyOrders, "config">;
 
 /** Meshes of at most four ranks. */
-export const MESHES: ReadonlyMap<string, Mesh> = new Map<string, Mesh>([
+const MESHES: readonly (readonly [name: string, mesh: Mesh])[] = [
   ["one rank", { axes: { shard: 1 } }],
   ["fsdp 2", { axes: { shard: 2 } }],
   ["fsdp 4", { axes: { shard: 4 } }],
@@ -38,7 +39,19 @@ export const MESHES: ReadonlyMap<string, Mesh> = new Map<string, Mesh>([
   ["cp 2 × tp 2", { axes: { shard: 1, context: 2, tensor: 2 } }],
   ["pp 2", { axes: { pipeline: 2, shard: 1 }, stages: {} }],
   ["fsdp 2 × pp 2", { axes: { pipeline: 2, shard: 2 }, stages: {} }],
-]);
+];
+
+/** Meshes whose ranks divide experts. */
+const EXPERT_MESHES: typeof MESHES = [
+  ["fsdp 2 × ep 2", { axes: { shard: 2, expert: 2 } }],
+  ["ep 2 × tp 2", { axes: { shard: 1, expert: 2, tensor: 2 } }],
+  ["ep 2 × cp 2", { axes: { shard: 1, expert: 2, context: 2 } }],
+];
+
+/** The meshes of a family, by name. */
+export function meshesOf(family: string): ReadonlyMap<string, Mesh> {
+  return new Map(MIXTURES.includes(family) ? [...MESHES, ...EXPERT_MESHES] : MESHES);
+}
 
 /** Largest distance on another mesh, which adds in another order. */
 const MOST = 1e-5;
@@ -65,13 +78,17 @@ function distanceOf(found: MeshReport, expected: MeshReport): number {
 }
 
 /** Trains on each mesh, goes on from its checkpoint on each, and calls `tell` with each pair. */
-export async function meshPairs(config: FamilyOrders["config"], tell: (item: MeshItem) => void): Promise<void> {
+export async function meshPairs(
+  config: FamilyOrders["config"],
+  meshes: ReadonlyMap<string, Mesh>,
+  tell: (item: MeshItem) => void,
+): Promise<void> {
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-mesh-`);
   try {
-    for (const [place, [from, mesh]] of [...MESHES].entries()) {
+    for (const [place, [from, mesh]] of [...meshes].entries()) {
       const directory = `${folder}/${place}`;
       const saved = await train({ config, ...mesh, to: directory });
-      for (const [to, other] of MESHES) {
+      for (const [to, other] of meshes) {
         try {
           const loaded = await train({ config, ...other, from: directory });
           const bits = loaded.weights === saved.weights && loaded.states === saved.states;

@@ -61,7 +61,9 @@ export function expertsOf(module: Module): ReadonlyMap<string, Module> {
 
 function requireDivisible(experts: ReadonlyMap<string, Experts>, what: string, size: number): void {
   if (experts.size === 0) throw new ArgumentError(`Cannot divide the experts of ${what}: it has none`);
-  for (const [name, { options: { numExperts }, isAdapted, gateUpProj: { placements: [cut] } }] of experts) {
+  for (const [name, { options: { numExperts }, isAdapted, gateUpProj: { placements } }] of experts) {
+    // A tensor axis cuts the width of each expert, and leaves their number.
+    const cut = placements.find(({ dim }) => dim === 0);
     if (cut !== undefined) {
       throw new ArgumentError(`Cannot divide the experts of '${name}': axis '${cut.axis.name}' divides them already`);
     }

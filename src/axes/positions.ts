@@ -68,6 +68,44 @@ export function takePositions(microBatch: MicroBatch, part: PositionPart): Micro
   };
 }
 
+/** Sizes of rows. */
+type RowBlock = Pick<MicroBatch, "batch" | "seq">;
+
+/** A rank's numbers of the positions of rows, [batch, seq], as {@link takePositions} takes tokens; 0 behind the end of a row. */
+export function takeNumbers(
+  numbers: Float32Array,
+  { batch, seq }: RowBlock,
+  part: PositionPart,
+): Float32Array<ArrayBuffer> {
+  const width = Math.ceil(seq / (2 * part.size));
+  const taken = new Float32Array(batch * 2 * width);
+  for (const { own, all, length } of piecesOf({ batch, seq }, part)) {
+    taken.set(numbers.subarray(all, all + length), own);
+  }
+  return taken;
+}
+
+/** The numbers of all positions of rows, [batch, seq], from those of each rank. */
+export function joinNumbers(parts: readonly Float32Array[], sizes: RowBlock): Float32Array<ArrayBuffer> {
+  const joined = new Float32Array(sizes.batch * sizes.seq);
+  for (const [rank, part] of parts.entries()) {
+    for (const { own, all, length } of piecesOf(sizes, { rank, size: parts.length })) {
+      joined.set(part.subarray(own, own + length), all);
+    }
+  }
+  return joined;
+}
+
+/** Adjacent positions that a rank has, by their first places among its own and among all positions, row-major. */
+function piecesOf({ batch, seq }: RowBlock, part: PositionPart) {
+  const width = Math.ceil(seq / (2 * part.size));
+  return Array.from({ length: batch }, (_, row) =>
+    zigzag(part).map((piece, i) => {
+      const begin = Math.min(seq, piece * width);
+      return { own: (2 * row + i) * width, all: row * seq + begin, length: Math.min(seq, begin + width) - begin };
+    })).flat();
+}
+
 /**
  * Refuses other rows on other ranks of an axis whose ranks read the same rows. Every rank of the axis must call it.
  *

@@ -74,7 +74,8 @@ export abstract class ControlPlane {
    *
    * @param ready is called again after each {@link notify} of the awaited rank, and from time to time
    * @param stage the step that is awaited, in words that follow "waited for", e.g. `its contribution`: the awaited rank's
-   * @param awaited one rank, or several if any of them may make `ready()` true, within the present call; default: all peers
+   * @param awaited one rank, or several if any of them may make `ready()` true, within the present call, and nothing else may; default:
+   * all peers, and other events may make it true too
    * @throws {CollectiveError} if a rank died, left, is late beyond the timeout, or calls something else
    */
   abstract wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void;

@@ -102,6 +102,12 @@ export interface Transfer {
   readonly byteLength: number;
   /** The other rank. */
   readonly peer: number;
+  /**
+   * The message in words, e.g. `activations of stage 0, micro-batch 2`. Ranks that share memory compare it where both give one.
+   *
+   * @default nothing is compared but the length
+   */
+  readonly tag?: string;
 }
 
 /**

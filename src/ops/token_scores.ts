@@ -32,7 +32,7 @@ import type { BackwardCall, ComputeOp, ForwardCall, OpCall } from "./op.ts";
 const LEAST_LAST = 4;
 
 /** Writes the losses and the likeliest numbers of rows of float32 logits; labels and outputs are counted from row `start` on. */
-function scoreRows(call: ForwardCall<CrossEntropyAttrs>, logits: Tensor, labels: Tensor, start: number): void {
+function scoreWholeRows(call: ForwardCall<CrossEntropyAttrs>, logits: Tensor, labels: Tensor, start: number): void {
   const { rows, cols } = matrixOf(logits);
   const { kernels } = call.device;
   const { ignoreIndex } = call.attrs;
@@ -57,7 +57,7 @@ export const logitScoresOp: ComputeOp<CrossEntropyAttrs> = {
     const shape = inputs[1]?.shape ?? [];
     return [{ shape, dtype: float32 }, { shape, dtype: int32 }];
   },
-  forward: (call) => scoreRows(call, call.dense(call.input(0)), call.dense(call.input(1)), 0),
+  forward: (call) => scoreWholeRows(call, call.dense(call.input(0)), call.dense(call.input(1)), 0),
 };
 
 /** The inputs of a head, dense. */
@@ -69,7 +69,7 @@ interface HeadInputs {
 }
 
 /** Logits of some rows, in memory that the next ones overwrite. */
-interface LogitChunk {
+export interface LogitChunk {
   /** The first of the rows. */
   readonly start: number;
   /** Hidden states of the rows. */
@@ -80,14 +80,15 @@ interface LogitChunk {
   readonly products: Tensor;
 }
 
-/** All logits, a chunk at a time. */
+/** All logits, a chunk at a time. @param columns by which the rows of a chunk are counted */
 function* logitChunks(
   call: OpCall<LinearCrossEntropyAttrs>,
   { hidden, weight, labels, bias }: HeadInputs,
+  columns: number,
 ): Generator<LogitChunk> {
   const [vocab, width] = twoSizes("tokenScores", weight.shape);
   const rows = labels.numel;
-  const perChunk = rowsAtOnce(call, rows, vocab);
+  const perChunk = rowsAtOnce(call, rows, columns);
   const { softcap } = call.attrs;
   const allProducts = call.empty([perChunk, vocab], float32);
   const allBounded = softcap === undefined ? undefined : call.empty([perChunk, vocab], float32);
@@ -105,29 +106,57 @@ function* logitChunks(
   }
 }
 
-/** Overwrites the logits of a chunk with the gradients of their products: each row's times the gradient of its loss. */
-function differentiateRows(
-  call: BackwardCall<LinearCrossEntropyAttrs>,
-  { start, logits, products }: LogitChunk,
+/** Overwrites the logits of whole rows with the gradients of their losses. */
+function differentiateWholeRows(
+  call: BackwardCall<CrossEntropyAttrs>,
+  { start, logits }: LogitChunk,
   labels: Tensor,
-  gradients: Tensor,
 ): void {
   const { rows, cols } = matrixOf(logits);
-  const { kernels } = call.device;
-  const { ignoreIndex, softcap } = call.attrs;
+  const { ignoreIndex } = call.attrs;
   const losses = call.empty([rows], float32);
-  kernels.crossEntropy({
+  call.device.kernels.crossEntropy({
     ...{ dtype: float32, rows, cols, firstRow: start, ignoreIndex, labelSmoothing: 0, zLoss: 0 },
     ...{ losses: losses.ptr, dlogits: logits.ptr, logits: logits.ptr },
     labels: devicePtr(labels.ptr + start * int32.byteLength),
   });
-  if (softcap !== undefined) {
+  losses.dispose();
+}
+
+/** Overwrites the logits of a chunk with the gradients of their products: each row's times the gradient of its loss. */
+function differentiateRows<A extends LinearCrossEntropyAttrs>(
+  call: BackwardCall<A>,
+  { differentiate }: RowScores<A>,
+  chunk: LogitChunk,
+  { labels, gradients, kept }: Readonly<Record<"labels" | "gradients", Tensor>> & { readonly kept: Tensor | undefined },
+): void {
+  const { start, logits, products } = chunk;
+  const { kernels } = call.device;
+  differentiate(call, chunk, labels, kept);
+  if (call.attrs.softcap !== undefined) {
     // The factor on the tanh and the divisor of its input cancel out.
     const pointers = { dx: logits.ptr, dy: logits.ptr, x: products.ptr };
     kernels.unaryBackward({ op: "tanh", dtype: float32, n: logits.numel, p0: 0, p1: 0, ...pointers });
   }
-  combineInto(call, "mul", logits, logits, rowsOf(gradients, start, rows));
-  losses.dispose();
+  combineInto(call, "mul", logits, logits, rowsOf(gradients, start, matrixOf(logits).rows));
+}
+
+/** What an op of scores computes of the logits of a chunk of rows. */
+interface RowScores<A extends LinearCrossEntropyAttrs> {
+  /** The op's name. */
+  readonly name: string;
+  /** Columns by which the rows of a chunk are counted. @param vocab rows of the weight */
+  columns(attrs: A, vocab: number): number;
+  /** True if the backward needs a number of each row. */
+  readonly keepsRows: boolean;
+  /**
+   * Writes losses and likeliest numbers, the outputs of the call, whose rows are counted from `start` on as those of the labels are.
+   *
+   * @param kept room for a number of each row, float32 [rows, 1], if it is needed
+   */
+  score(call: ForwardCall<A>, logits: Tensor, labels: Tensor, start: number, kept: Tensor | undefined): void;
+  /** Overwrites logits with the gradients of their rows' losses. */
+  differentiate(call: BackwardCall<A>, chunk: LogitChunk, labels: Tensor, kept: Tensor | undefined): void;
 }
 
 /** A float32 tensor for the sum of a gradient over chunks: the gradient's memory, if that is float32. */
@@ -137,58 +166,83 @@ function sumOf<A>(call: BackwardCall<A>, i: number): { readonly sum: Tensor; fin
   return { sum, finish: () => sum === out ? undefined : castTo(out, sum) };
 }
 
+/** A column of one number for each row of a vector or tensor. */
+function columnOf({ numel, layout: { offset } }: Tensor) {
+  return { shape: [numel, 1], strides: [1, 1], offset };
+}
+
 /**
  * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → of the logits `hidden @ weightᵀ + bias`, for
- * each label, its loss, float32 [..], and the number that has the largest logit, the first among equals, int32 [..]. Losses are those
- * that `linearCrossEntropy` adds up, and at most one chunk of logits exists at any time. See Note [Gradients of single tokens].
+ * each label, its loss, float32 [..], and the number that has the largest logit, the first among equals, int32 [..]. At most one chunk
+ * of logits exists at any time. See Note [Gradients of single tokens].
  */
-export const tokenScoresOp: ComputeOp<LinearCrossEntropyAttrs> = {
+export function tokenScoresOpOf<A extends LinearCrossEntropyAttrs>(how: RowScores<A>): ComputeOp<A> {
+  const { name, keepsRows } = how;
+  return {
+    name,
+    infer: (inputs, attrs) => {
+      linearCrossEntropyOp.infer(inputs, attrs);
+      const shape = inputs[2]?.shape ?? [];
+      return [{ shape, dtype: float32 }, { shape, dtype: int32 }];
+    },
+    forward: (call) => {
+      const [hidden, weight, labels] = [
+        call.dense(call.input(0)),
+        call.dense(call.input(1)),
+        call.dense(call.input(2)),
+      ];
+      const bias = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
+      const kept = keepsRows ? call.empty([labels.numel, 1], float32) : undefined;
+      const columns = how.columns(call.attrs, twoSizes(name, weight.shape)[0]);
+      for (const { logits, start } of logitChunks(call, { hidden, weight, labels, bias }, columns)) {
+        how.score(call, logits, labels, start, kept);
+      }
+      call.save(hidden, weight, labels, ...[bias, kept].filter((one) => one !== undefined));
+    },
+    backward: (call) => {
+      const [hidden, weight, labels] = [call.saved(0), call.saved(1), call.saved(2)];
+      const bias = call.inputs > 3 ? call.saved(3) : undefined;
+      const kept = keepsRows ? call.saved(bias === undefined ? 3 : 4) : undefined;
+      const [vocab, width] = twoSizes(name, weight.shape);
+      const grad = call.dense(call.grad(0));
+      const gradients = grad.view(columnOf(grad));
+      const dhidden = call.needs(0) ? call.out(0) : undefined;
+      const dweight = call.needs(1) ? sumOf(call, 1) : undefined;
+      const dbias = bias !== undefined && call.needs(3) ? sumOf(call, 3) : undefined;
+      if (labels.numel === 0) { // no chunk writes them
+        for (const { sum } of [dweight, dbias].filter((one) => one !== undefined)) {
+          call.device.kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
+        }
+      }
+      const columns = how.columns(call.attrs, vocab);
+      for (const chunk of logitChunks(call, { hidden, weight, labels, bias }, columns)) {
+        const { start, logits } = chunk;
+        const { rows: m } = matrixOf(logits);
+        differentiateRows(call, how, chunk, { labels, gradients, kept });
+        if (dbias !== undefined) addRows(call, dbias.sum, logits, start === 0);
+        const dlogits = inDtype(call, logits, hidden.dtype);
+        if (dhidden !== undefined) {
+          const out = rowsOf(dhidden, start, m);
+          product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab);
+        }
+        if (dweight !== undefined) {
+          const beta = start === 0 ? 0 : 1;
+          const [left, right] = [flat(dlogits, vocab, true), flat(chunk.hidden, width, false)];
+          product(call, dweight.sum, left, right, vocab, width, m, { beta });
+        }
+        if (dlogits !== logits) dlogits.dispose();
+      }
+      dweight?.finish();
+      dbias?.finish();
+    },
+  };
+}
+
+/** See {@link tokenScoresOpOf}: losses are those that `linearCrossEntropy` adds up. */
+export const tokenScoresOp: ComputeOp<LinearCrossEntropyAttrs> = tokenScoresOpOf<LinearCrossEntropyAttrs>({
   name: "tokenScores",
-  infer: (inputs, attrs) => {
-    linearCrossEntropyOp.infer(inputs, attrs);
-    const shape = inputs[2]?.shape ?? [];
-    return [{ shape, dtype: float32 }, { shape, dtype: int32 }];
-  },
-  forward: (call) => {
-    const [hidden, weight, labels] = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))];
-    const bias = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
-    for (const { logits, start } of logitChunks(call, { hidden, weight, labels, bias })) {
-      scoreRows(call, logits, labels, start);
-    }
-    call.save(hidden, weight, labels, ...bias === undefined ? [] : [bias]);
-  },
-  backward: (call) => {
-    const [hidden, weight, labels] = [call.saved(0), call.saved(1), call.saved(2)];
-    const bias = call.inputs > 3 ? call.saved(3) : undefined;
-    const [vocab, width] = twoSizes("tokenScores", weight.shape);
-    const grad = call.dense(call.grad(0));
-    const gradients = grad.view({ shape: [grad.numel, 1], strides: [1, 1], offset: grad.layout.offset });
-    const dhidden = call.needs(0) ? call.out(0) : undefined;
-    const dweight = call.needs(1) ? sumOf(call, 1) : undefined;
-    const dbias = bias !== undefined && call.needs(3) ? sumOf(call, 3) : undefined;
-    if (labels.numel === 0) { // no chunk writes them
-      for (const { sum } of [dweight, dbias].filter((one) => one !== undefined)) {
-        call.device.kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
-      }
-    }
-    for (const chunk of logitChunks(call, { hidden, weight, labels, bias })) {
-      const { start, logits } = chunk;
-      const { rows: m } = matrixOf(logits);
-      differentiateRows(call, chunk, labels, gradients);
-      if (dbias !== undefined) addRows(call, dbias.sum, logits, start === 0);
-      const dlogits = inDtype(call, logits, hidden.dtype);
-      if (dhidden !== undefined) {
-        const out = rowsOf(dhidden, start, m);
-        product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab);
-      }
-      if (dweight !== undefined) {
-        const beta = start === 0 ? 0 : 1;
-        const [left, right] = [flat(dlogits, vocab, true), flat(chunk.hidden, width, false)];
-        product(call, dweight.sum, left, right, vocab, width, m, { beta });
-      }
-      if (dlogits !== logits) dlogits.dispose();
-    }
-    dweight?.finish();
-    dbias?.finish();
-  },
-};
+  keepsRows: false,
+  columns: (_, vocab) => vocab,
+  score: scoreWholeRows,
+  differentiate: differentiateWholeRows,
+});

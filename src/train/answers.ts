@@ -4,15 +4,16 @@
  * @module
  */
 import { at } from "../at.ts";
+import { requireSameRows } from "../axes/positions.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch, MicroBatch } from "../data/micro_batch.ts";
 import { InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
-import { countAll, ignoredRow } from "./backward.ts";
+import { countAll, IGNORED_ROW } from "./backward.ts";
 import { evaluationRows } from "./evaluation_rows.ts";
 import type { Run } from "./run.ts";
-import { scoreTokens } from "./token_scores.ts";
+import { scoreRows } from "./token_scores.ts";
 
 /** Numbers of an answer in messages between ranks: see {@link AnswerTable}. */
 const WORDS = 5;
@@ -39,6 +40,23 @@ export function withPrompts(microBatch: MicroBatch, isTaken: (row: number) => bo
     for (let i = begin; i < end; i++) if (labels[i] === IGNORE_INDEX) labels[i] = at(inputIds, i + 1, "token");
   }
   return { ...microBatch, labels };
+}
+
+/**
+ * The examples that this rank counts and tells other ranks of: its own, but none where ranks share positions and another one has the
+ * first. Every rank must call it.
+ *
+ * @throws {ArgumentError} if ranks that share positions have other rows
+ */
+export function countedHere<T>(
+  { positions }: Pick<CausalLm, "positions">,
+  microBatches: readonly MicroBatch[],
+  examples: readonly T[],
+): readonly T[] {
+  if (positions === undefined) return examples;
+  requireSameRows(microBatches, positions);
+  // A dry run's rank hears nothing of others, and counts for itself.
+  return positions.rank === 0 || positions.kind === "dry" ? examples : [];
 }
 
 /** Number of each row's tokens with labels. */
@@ -82,10 +100,11 @@ export async function measureAnswers(
       const next = await group.together("read pairs to measure", () => batches.next());
       const microBatches = next.done ? [] : next.value.microBatches;
       const parts = evaluationRows(model, microBatches);
+      const counted = countedHere(model, parts, parts);
       const { microBatches: count } = countAll(parts, ranks);
       if (count === 0) break;
       const desirable: number[] = [];
-      for (const { pairs = [], isDesirable } of microBatches) {
+      for (const { pairs = [], isDesirable } of counted.length === 0 ? [] : microBatches) {
         for (const [i, pair] of pairs.entries()) {
           own.rows.push(2 * pair, 2 * pair + 1);
           desirable.push(...new Array<number>(2).fill(isDesirable === undefined ? 0 : at(isDesirable, i, "label")));
@@ -93,10 +112,10 @@ export async function measureAnswers(
       }
       let measured = 0;
       for (let i = 0; i < count; i++) {
-        const part = parts[i] ?? ignoredRow(model);
+        const part = parts[i] ?? IGNORED_ROW;
         const scored = hasPrompts ? withPrompts(part) : part;
-        const { losses } = scoreTokens(model, scored);
-        if (i >= parts.length) continue;
+        const losses = scoreRows(model, scored);
+        if (i >= counted.length) continue;
         const [logProbs, texts, textTokens] = [logProbsOf(losses, part), logProbsOf(losses, scored), targetsOf(scored)];
         for (const [row, tokens] of targetsOf(part).entries()) {
           const label = at(desirable, measured++, "label");

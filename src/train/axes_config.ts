@@ -147,7 +147,7 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
   const open = isOpen && !hasOpenTensor ? rest : 1;
   // Copies lie over one axis, whose name says that its ranks read other rows.
   const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * open] : [copies ?? 1, (fsdpSize ?? 1) * open];
-  if (epSize > 1 && Number.isInteger(rest)) problems.push(...expertProblems(config, shard, tensor));
+  if (epSize > 1 && Number.isInteger(rest)) problems.push(...expertProblems(config, shard));
   if (problems.length > 0) throw new ConfigError(problems);
   if (sizes.length === 0 && epSize === 1) return undefined;
   const inner = { ...epSize > 1 ? { expert: epSize } : {}, ...cpSize > 1 ? { context: cpSize } : {} };
@@ -193,16 +193,11 @@ function stageProblems(
 
 /** Refuses experts that ranks divide beside other axes, and over ranks that they cannot divide. @param shard ranks that share a copy */
 function expertProblems(
-  { epSize, cpSize, strategy }: AxesConfig & Beside,
+  { epSize, strategy }: AxesConfig & Beside,
   shard: number,
-  tensor: number,
 ): readonly ConfigProblem[] {
   const expected = strategy === "ddp"
     ? "1 with strategy ddp, which copies all experts"
-    : tensor > 1
-    ? "1 with a tensor axis, not implemented together yet"
-    : cpSize > 1
-    ? "1 with cpSize above 1, not implemented together yet"
     : shard % epSize !== 0
     ? `a number that divides the ${countOf(shard, "rank")} that share a copy`
     : undefined;

@@ -74,14 +74,11 @@ export function requireDistillation(config: StepConfig): void {
       if (value !== undefined) problems.push(needs(path, "teacher", value));
     }
   } else {
-    const { preference, cpSize, epSize, ppSize, tpSize = 1, tpPlan, cudaGraphs } = config;
+    const { preference, epSize, ppSize, cudaGraphs } = config;
     const refused: readonly (readonly [path: string, isRefused: boolean, expected: string, got: string])[] = [
       ["preference", preference !== undefined, "nothing with teacher, whose tokens are learned", `'${preference}'`],
-      ["cpSize", cpSize > 1, "1 with teacher, whose rows are not divided", String(cpSize)],
       ["epSize", epSize > 1, "1 with teacher, whose experts are not divided yet", String(epSize)],
       ["ppSize", ppSize > 1, "1 with teacher, whose rows do not go through stages yet", String(ppSize)],
-      ["tpSize", tpSize > 1, "1 with teacher: logits of a divided vocabulary are not compared", String(tpSize)],
-      ["tpPlan", tpPlan !== undefined, "nothing with teacher, as tpSize", "a plan"],
       ["cudaGraphs", cudaGraphs, "false with teacher: the host computes the loss in each step", "true"],
     ];
     for (const [path, isRefused, expected, got] of refused) if (isRefused) problems.push({ path, expected, got });

@@ -16,7 +16,7 @@ import { IGNORE_INDEX } from "../nn/functional.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { countAll, IGNORED_ROW, inputsOf, StepFactors, type StepParts } from "./backward.ts";
+import { countAll, ignoredRow, inputsOf, ownPositions, StepFactors, type StepParts } from "./backward.ts";
 import { type DistillationSettings, divergence } from "./distillation_loss.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import { exchangeNumbers } from "./exchange_numbers.ts";
@@ -55,10 +55,11 @@ export interface DistillationLoss {
 export function distillationBackward(
   parts: StepParts,
   { teacher, settings }: Distillation,
-  { microBatches }: Batch,
+  batch: Batch,
 ): DistillationLoss {
   const { model, device, data, scaler } = parts;
   const { alpha, temperature } = settings;
+  const microBatches = ownPositions(model, batch.microBatches);
   const { tokens, microBatches: count } = countAll(microBatches, data);
   const sums: (readonly (readonly number[])[])[] = [];
   using factors = new StepFactors(parts);
@@ -66,7 +67,7 @@ export function distillationBackward(
     for (let i = 0; i < count; i++) {
       factors.synchronize(i === count - 1);
       using _frame = scope();
-      const rows = microBatches[i] ?? IGNORED_ROW;
+      const rows = microBatches[i] ?? ignoredRow(model);
       const likeliest = likeliestTokens(teacher, rows, settings);
       const logits = logitsOf(model, rows);
       const soft = logits.div(temperature).logSoftmax(-1);

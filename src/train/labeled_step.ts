@@ -12,14 +12,14 @@
 import { at } from "../at.ts";
 import type { Batch, MicroBatch } from "../data/micro_batch.ts";
 import { ArgumentError } from "../errors.ts";
-import { logProbsOf } from "./answers.ts";
+import { countedHere, logProbsOf } from "./answers.ts";
 import { countAll, IGNORED_ROW, type StepParts } from "./backward.ts";
 import { exchangeNumbers } from "./exchange_numbers.ts";
 import { distanceOf, type LabeledFigures, labeledFiguresOf } from "./labeled_figures.ts";
 import { estimatesDistance, type LabeledAnswer, labeledLoss, type LabeledLossSettings } from "./labeled_loss.ts";
 import type { Reference } from "./reference.ts";
 import { scoredBackward } from "./scored_backward.ts";
-import { scoreTokens } from "./token_scores.ts";
+import { scoreRows } from "./token_scores.ts";
 
 /** Loss, tokens and metrics of a step; the same on every rank. */
 export interface LabeledStep {
@@ -47,8 +47,9 @@ export function labeledBackward(
     if (rows.isDesirable !== undefined) return { ...halves(rows), isDesirable: rows.isDesirable, all: rows };
     throw new ArgumentError("Cannot learn from rows without labels: open the data with 'isPreference' and 'hasLabels'");
   });
-  const [numAnswers = NaN] = data.sum([own.reduce((sum, { answers }) => sum + answers.batch, 0)], "answer count");
-  const { tokens, microBatches: count } = countAll(own.map(({ answers }) => answers), data);
+  const counted = countedHere(model, microBatches, own);
+  const [numAnswers = NaN] = data.sum([counted.reduce((sum, { answers }) => sum + answers.batch, 0)], "answer count");
+  const { tokens, microBatches: count } = countAll(counted.map(({ answers }) => answers), data);
   const references: (readonly number[])[] = [];
   const ratios: (readonly (readonly number[])[])[] = [];
   for (let i = 0; i < count; i++) {
@@ -56,8 +57,8 @@ export function labeledBackward(
     const referred = reference.logProbsOf(part?.all ?? IGNORED_ROW);
     references.push(referred.filter((_, row) => row % 2 === 0));
     if (!estimatesDistance(settings)) continue;
-    const { losses } = scoreTokens(model, part?.others ?? IGNORED_ROW);
-    if (part === undefined) ratios.push([]);
+    const losses = scoreRows(model, part?.others ?? IGNORED_ROW);
+    if (part === undefined || i >= counted.length) ratios.push([]);
     else {
       const scores = logProbsOf(losses, part.others);
       ratios.push(scores.map((score, row) => [score - at(referred, 2 * row + 1, "row")]));
@@ -83,7 +84,7 @@ export function labeledBackward(
             const { slope } = labeledLoss(settings, answer, distance, device.math);
             slopes.fill(-slope, row * rows.seq, (row + 1) * rows.seq);
           }
-          judged.push(answers);
+          judged.push(i < counted.length ? answers : []);
         }
         return slopes;
       },

@@ -22,18 +22,19 @@ export function dataMeshOf(run: RanksOfRun & Pick<Run, "mesh">, config: StepConf
   if (axesOf(config, run.group.size) === undefined) return meshOf(run, config.mesh);
   const { mesh } = run;
   // Ranks that share positions, or divide the experts, have a copy of the model together, as those have that read other samples.
-  const joined = ["shard", "expert", "context"].filter((name) => mesh.axes.includes(name));
-  const shards = joined.join("_");
-  if (joined.length > 1) mesh.flatten(joined, shards);
-  return withCopies(mesh, shards);
+  return withCopies(mesh, ["shard", "expert", "context"]);
 }
 
 /** The axes of a run over which experts are sharded or copied that its expert axis divides. */
 export function expertMeshOf({ mesh }: Pick<Run, "mesh">): DeviceMesh {
-  return withCopies(mesh, "shard");
+  return withCopies(mesh, ["shard", "context"]);
 }
 
-function withCopies(mesh: DeviceMesh, shards: string): DeviceMesh {
+/** The mesh of some axes, joined to one, beside the axis of copies, if there is one. */
+function withCopies(mesh: DeviceMesh, axes: readonly string[]): DeviceMesh {
+  const joined = axes.filter((name) => mesh.axes.includes(name));
+  const shards = joined.join("_");
+  if (joined.length > 1) mesh.flatten(joined, shards);
   return mesh.axes.includes("replicate") ? mesh.slice(["replicate", shards]) : mesh.get(shards);
 }
 

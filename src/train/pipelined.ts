@@ -59,6 +59,13 @@ interface Passing {
   readonly slots: readonly GradientSlot[];
 }
 
+/** A message of a dense tensor. @param what names it; ranks compare it, dtype and shape */
+function transferOf(kind: Transfer["kind"], tensor: Tensor, peer: number, what: string): Transfer {
+  const { ptr, numel, dtype, shape } = tensor;
+  const tag = `${what}: ${dtype.name} [${shape.join(", ")}]`;
+  return { kind, ptr, byteLength: numel * dtype.byteLength, peer, tag };
+}
+
 const keyOf = ({ kind, stage, microBatch }: StageAction): string => `${kind} ${stage} ${microBatch}`;
 
 /** Computes a rank's stages of one step. */
@@ -173,21 +180,19 @@ class PipelinedStep implements Disposable {
       if (to < 0 || to === stages.length || isDropped) continue;
       const peer = pipeline.rankOf(to);
       if (rank !== group.rank && peer !== group.rank) continue;
-      names.push(`${kind === "forward" ? "activations" : "gradients"} of stage ${stage}`);
+      const name = `${kind === "forward" ? "activations" : "gradients"} of stage ${stage}`;
+      names.push(name);
       const key = keyOf(action);
+      const what = `${name}, micro-batch ${action.microBatch}`;
       if (rank === group.rank) {
-        for (const { ptr, numel, dtype } of this.#messages.get(key) ?? []) {
-          transfers.push({ kind: "send", ptr, byteLength: numel * dtype.byteLength, peer });
-        }
+        for (const tensor of this.#messages.get(key) ?? []) transfers.push(transferOf("send", tensor, peer, what));
         sent.push(key);
         continue;
       }
       const specs = this.#specsOf(action).filter(({ dtype }) => kind === "forward" || dtype.kind === "float");
       const tensors = specs.map(({ shape, dtype }) => Tensor.empty(model.device, shape, dtype, "messages of stages"));
       this.#messages.set(key, tensors);
-      for (const { ptr, numel, dtype } of tensors) {
-        transfers.push({ kind: "receive", ptr, byteLength: numel * dtype.byteLength, peer: rank });
-      }
+      for (const tensor of tensors) transfers.push(transferOf("receive", tensor, rank, what));
     }
     if (transfers.length > 0) group.transfer(transfers, names.join(", ")).wait();
     for (const key of sent) for (const tensor of this.#takeMessageOf(key)) tensor.dispose();
@@ -340,13 +345,8 @@ export function forwardThroughStages(
       return inputIds.spawn(shape, dtype, "messages of stages");
     });
     const messages = (kind: Transfer["kind"], list: readonly Tensor[], peer: number): void => {
-      const transfers = list.map(({ ptr, numel, dtype }) => ({
-        kind,
-        ptr,
-        byteLength: numel * dtype.byteLength,
-        peer,
-      }));
-      group.transfer(transfers, `activations of stage ${kind === "send" ? stage : stage - 1}`).wait();
+      const what = `activations of stage ${kind === "send" ? stage : stage - 1}`;
+      group.transfer(list.map((tensor) => transferOf(kind, tensor, peer, what)), what).wait();
     };
     if (stage > 0) messages("receive", tensors, pipeline.rankOf(stage - 1));
     const carried = stage === 0 ? undefined : carriedFrom(tensors);

@@ -121,15 +121,12 @@ export function requirePreference(config: StepConfig): void {
     if (problems.length > 0) throw new ConfigError(problems);
     return;
   }
-  const { packing = "none", loraDropout = 0, cpSize, ppSize, tpSize = 1, tpPlan, cudaGraphs } = config;
+  const { packing = "none", loraDropout = 0, ppSize, cudaGraphs } = config;
   const { neftuneNoiseAlpha: noise } = config;
   const refused: readonly (readonly [path: string, isRefused: boolean, expected: string, got: string])[] = [
     ["packing", packing !== "none", "'none' with preference, whose answers are rows of their own", `'${packing}'`],
     ["loraDropout", loraDropout > 0, "0 with preference, which compares the model with itself", String(loraDropout)],
-    ["cpSize", cpSize > 1, "1 with preference, whose answers are not divided", String(cpSize)],
     ["ppSize", ppSize > 1, "1 with preference, whose pairs do not go through stages yet", String(ppSize)],
-    ["tpSize", tpSize > 1, "1 with preference: logits of a divided vocabulary have no gradients", String(tpSize)],
-    ["tpPlan", tpPlan !== undefined, "nothing with preference, as tpSize", "a plan"],
     ["neftuneNoiseAlpha", noise !== undefined, "nothing with preference, whose steps draw no noise", String(noise)],
     ["cudaGraphs", cudaGraphs, "false with preference: the host computes the loss of pairs in each step", "true"],
   ];

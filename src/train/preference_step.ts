@@ -16,7 +16,7 @@ import type { Batch, MicroBatch } from "../data/micro_batch.ts";
 import type { PortableMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
-import { logProbsOf, targetsOf, withPrompts } from "./answers.ts";
+import { countedHere, logProbsOf, targetsOf, withPrompts } from "./answers.ts";
 import { countAll, IGNORED_ROW, type StepParts } from "./backward.ts";
 import { exchangeNumbers } from "./exchange_numbers.ts";
 import { isLabeledLoss, type LabeledLossSettings } from "./labeled_loss.ts";
@@ -60,18 +60,19 @@ export function preferenceBackward(
   batch: Batch,
 ): PreferenceLoss | LabeledStep {
   if (isLabeledLoss(settings)) return labeledBackward(parts, settings, reference, batch);
-  const { device, data } = parts;
+  const { model, device, data } = parts;
   const { microBatches } = batch;
   if (microBatches.some(({ pairs }) => pairs === undefined)) {
     throw new ArgumentError("Cannot learn preferences from rows that are no pairs: open the data with 'isPreference'");
   }
-  const own = microBatches.reduce((sum, { batch }) => sum + batch / 2, 0);
+  const counted = countedHere(model, microBatches, microBatches);
+  const own = counted.reduce((sum, { batch }) => sum + batch / 2, 0);
   const [numPairs = NaN] = data.sum([own], "pair count");
-  const { tokens, microBatches: count } = countAll(microBatches, data);
+  const { tokens, microBatches: count } = countAll(counted, data);
   // Of odds ratios, all tokens of the chosen samples are learned too.
   const isOdds = settings.lossType === ODDS_RATIO;
   const scoredOf = (rows: MicroBatch): MicroBatch => isOdds ? withPrompts(rows, isChosen) : rows;
-  const ownTexts = microBatches.reduce((sum, rows) => sum + textTokensOf(scoredOf(rows)), 0);
+  const ownTexts = counted.reduce((sum, rows) => sum + textTokensOf(scoredOf(rows)), 0);
   const [texts = NaN] = data.sum([ownTexts], "token count of chosen samples");
   // The sum of all losses is divided by the number of pairs.
   const textSlope = isOdds ? numPairs / texts : 0;
@@ -84,7 +85,7 @@ export function preferenceBackward(
       rows: scored,
       slopesOf: (losses) => {
         const { pairs, slopes } = judge({ microBatch, scored, losses, references, textSlope }, settings, device.math);
-        judged.push(pairs);
+        judged.push(i < counted.length ? pairs : []);
         return slopes;
       },
     };

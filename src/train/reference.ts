@@ -17,7 +17,7 @@ import type { StepConfig } from "./config.ts";
 import { baseIsReference, hasReference, precomputes } from "./preference_config.ts";
 import type { Run } from "./run.ts";
 import type { TextData } from "./text_data.ts";
-import { scoreTokens } from "./token_scores.ts";
+import { scoreRows } from "./token_scores.ts";
 
 /**
  * Log-probabilities of answers by the reference.
@@ -77,7 +77,7 @@ function baseReference(model: CausalLm): Reference {
   return {
     logProbsOf: (microBatch) => {
       using _base = adapter.disable();
-      return logProbsOf(scoreTokens(model, microBatch).losses, microBatch);
+      return logProbsOf(scoreRows(model, microBatch), microBatch);
     },
   };
 }

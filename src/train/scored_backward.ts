@@ -3,14 +3,15 @@
  *
  * @module
  */
+import { takeNumbers, takePositions } from "../axes/positions.ts";
 import type { MicroBatch } from "../data/micro_batch.ts";
 import { float32 } from "../dtype.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
 import { StepFactors, type StepParts } from "./backward.ts";
-import { tokenScoresOf } from "./token_scores.ts";
+import { joinLosses, tokenScoresOf } from "./token_scores.ts";
 
-/** Rows, and the gradients of a loss by the losses of their tokens. */
+/** Full rows, and the gradients of a loss by the losses of their tokens. */
 export interface ScoredRows {
   readonly rows: MicroBatch;
   /** @param losses of the tokens, row-major [batch, seq] */
@@ -19,7 +20,7 @@ export interface ScoredRows {
 
 /**
  * Adds the gradients of a mean loss to those of the model, micro-batch by micro-batch; they are reduced with the last. Every rank must call
- * it, as often.
+ * it, as often. Ranks that share positions give equal rows, and compute equal slopes.
  *
  * @param examples of all ranks, by whose number the sum of losses is divided
  * @param count micro-batches
@@ -38,8 +39,11 @@ export function scoredBackward(
       factors.synchronize(i === count - 1);
       using _frame = scope();
       const { rows, slopesOf } = microBatchOf(i);
-      const { losses } = tokenScoresOf(model, rows);
-      const slopes = tensor(device, slopesOf(losses.toArray()), { shape: losses.shape, dtype: float32 });
+      const { positions } = model;
+      const { losses } = tokenScoresOf(model, positions === undefined ? rows : takePositions(rows, positions));
+      const ofRows = slopesOf(positions === undefined ? losses.toArray() : joinLosses(losses, rows, positions));
+      const own = positions === undefined ? ofRows : takeNumbers(ofRows, rows, positions);
+      const slopes = tensor(device, own, { shape: losses.shape, dtype: float32 });
       const seed = factors.scaled(slopes.to(losses.dtype));
       losses.backward(scaler?.scale(seed) ?? seed);
     }

@@ -1,8 +1,9 @@
 /**
- * The teacher of a run: a second model, frozen, sharded as the one that learns.
+ * The teacher of a run: a second model, frozen, and divided over the axes of the ranks as the one that learns.
  *
  * @module
  */
+import { parallelizeContext } from "../axes/context.ts";
 import { ConfigError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { StepConfig } from "./config.ts";
@@ -40,10 +41,14 @@ export async function openTeacher(
     throw new ConfigError([{ path: "teacher", expected, got: `${teacher.maxPositions} in '${config.teacher}'` }]);
   }
   for (const parameter of teacher.parameters()) parameter.requiresGrad = false;
-  // Each rank of replicas holds all of it, and nothing of it is reduced.
   if (config.strategy === "fsdp") {
     const forwardAlone = { ...NO_BACKWARD, neftuneNoiseAlpha: undefined, offloadStates: undefined };
-    parallelize(teacher, run, { ...config, ...forwardAlone });
+    // A plan of the run's own is by the names of the model that learns.
+    const tpPlan = config.tpPlan && "auto";
+    parallelize(teacher, run, { ...config, ...forwardAlone, tpPlan });
+  } else if (run.mesh.axes.includes("context")) {
+    // Each rank of replicas holds all of it, and nothing of it is reduced.
+    parallelizeContext(teacher, run.mesh.get("context"));
   }
   await teacher.load();
   teacher.eval();

@@ -5,6 +5,8 @@
  * @module
  */
 import { noGrad } from "../autograd/mode.ts";
+import { joinNumbers, takePositions } from "../axes/positions.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import type { MicroBatch } from "../data/micro_batch.ts";
 import { UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -12,6 +14,7 @@ import type { TokenScores } from "../nn/functional.ts";
 import type { HeadOutput } from "../nn/head.ts";
 import type { HostArray } from "../tensor/host.ts";
 import { scope } from "../tensor/scope.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import { inputsOf } from "./backward.ts";
 import { forwardThroughStages } from "./pipelined.ts";
 
@@ -33,6 +36,27 @@ export function scoreTokens(model: CausalLm, microBatch: MicroBatch): ScoredToke
   using _frame = scope();
   const { losses, likeliest } = noGrad(() => tokenScoresOf(model, microBatch));
   return { losses: losses.toArray(), likeliest: likeliest.toArray() };
+}
+
+/**
+ * Losses of all tokens of a micro-batch of full rows, as {@link scoreTokens}, also where ranks share their positions: each of these ranks
+ * gets all.
+ *
+ * @throws {UnsupportedError} as {@link scoreTokens}
+ */
+export function scoreRows(model: CausalLm, microBatch: MicroBatch): ArrayLike<number> {
+  const { positions } = model;
+  if (positions === undefined) return scoreTokens(model, microBatch).losses;
+  using _frame = scope();
+  const { losses } = noGrad(() => tokenScoresOf(model, takePositions(microBatch, positions)));
+  return joinLosses(losses, microBatch, positions);
+}
+
+/** Losses of all positions of rows, from those of this rank's positions. Every rank that shares them must call it. */
+export function joinLosses(losses: Tensor, rows: MicroBatch, positions: ProcessGroup): Float32Array<ArrayBuffer> {
+  const own = Float32Array.from(losses.toArray());
+  const all = positions.exchange(new Uint8Array(own.buffer), "losses of tokens");
+  return joinNumbers(all.map((bytes) => new Float32Array(bytes.slice().buffer)), rows);
 }
 
 /**

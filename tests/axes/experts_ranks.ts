@@ -15,10 +15,16 @@ import { ownedPtr, writeParameters } from "../../doors/nn.ts";
 import type { Batch } from "../../src/data/micro_batch.ts";
 import { Router } from "../../src/nn/router.ts";
 import { type AxesRank, batchOf, type FamilyOrders, laidOut } from "../../scripts/axes/training.ts";
+import { type MeshOrders, type MeshReport, trainOnMesh as trainFrom } from "../../scripts/mesh/training.ts";
 import { memoryPeak } from "../../src/train/dry_run.ts";
 import { Run } from "../../src/train/run.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
+
+/** Trains from first values or from a checkpoint, and may save one. */
+export function trainOnMesh(rank: WorldRank, orders: MeshOrders): Promise<MeshReport> {
+  return trainFrom(rank, orders);
+}
 
 /** The loss of an evaluation whose last batch has rows for some of the ranks only. */
 export async function evaluateRows(
@@ -143,4 +149,4 @@ export async function trainParts(rank: WorldRank, orders: FamilyOrders): Promise
   return figures;
 }
 
-rankFunctions(import.meta.url, { evaluateRows, crowd, mistakes, trainParts });
+rankFunctions(import.meta.url, { evaluateRows, crowd, mistakes, trainOnMesh, trainParts });

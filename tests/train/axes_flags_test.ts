@@ -58,6 +58,8 @@ test("--tp-size, --fsdp-size and --dp-replicate-size lay the ranks, and one of t
       [["--pp-size", "4", "--strategy", "ddp"], 8, { pipeline: 4, shard: 2 }, 2],
       [["--pp-size", "2", "--cp-size", "2"], 8, { pipeline: 2, shard: 2, context: 2 }, 2],
       [["--pp-size", "2", "--ep-size", "2"], 8, { pipeline: 2, shard: 2, expert: 2 }, 4],
+      [["--ep-size", "2", "--tp-size", "2"], 8, { shard: 2, expert: 2, tensor: 2 }, 4],
+      [["--ep-size", "2", "--cp-size", "2"], 8, { shard: 2, expert: 2, context: 2 }, 4],
     ] as const
   ) {
     const config = await configOf(...argv);
@@ -94,11 +96,10 @@ test("sizes that the ranks do not have, and axes that are not implemented yet, a
       ],
       [
         ["--ep-size", "2", "--tp-size", "2"],
-        4,
-        /epSize: expected 1 with a tensor axis, .*not implemented together yet, got 2/,
+        2,
+        /epSize: expected a number that divides the 1 rank that share a copy, got 2/,
       ],
       [["--cp-comm-strategy", "ring"], 4, /cpCommStrategy: expected cpSize from 2 with it, got cpSize 1/],
-      [["--ep-size", "2", "--cp-size", "2"], 4, /epSize: expected 1 with cpSize above 1, .*, got 2/],
       [
         ["--ep-size", "2", "--strategy", "ddp"],
         4,

@@ -118,6 +118,33 @@ test("a run with a teacher gives the same bits sharded, replicated, on one rank,
   }
 });
 
+test("a run with a teacher has one rank's losses over axes", TIMEOUT, async () => {
+  const three = ["--steps", "3", "--distill-top-k", "6", "--distill-alpha", "0.2"];
+  await trains(flags("near-alone", ...three));
+  const linesOf = (out: string) =>
+    metricLines(folder, out).map((line) => z.record(z.string(), z.unknown()).parse(JSON.parse(line)));
+  for (
+    const [axes, ranks] of usualFirst(
+      [
+        [["--tp-size", "2"], 2],
+        [["--cp-size", "2", "--strategy", "ddp"], 2],
+        [["--cp-size", "2", "--tp-plan", "auto", "--fsdp-size", "1"], 4],
+        [["--tp-size", "2", "--fsdp-size", "2", "--enable-sequence-parallel"], 4],
+      ] as const,
+      (place) => place === 0,
+    )
+  ) {
+    succeeds(await run(flags("near", ...three, ...axes), { ranks }));
+    for (const [i, expected] of linesOf("near-alone").entries()) {
+      for (const figure of ["loss", "distill_loss", "hard_loss", "grad_norm"]) {
+        const [value, found] = [Number(expected[figure]), Number(linesOf("near")[i]?.[figure])];
+        const isNear = Math.abs(found - value) <= 2e-5 * Math.max(1, value);
+        assert.ok(isNear, `${figure} of step ${i + 1} over ${axes.join(" ")}: ${found}, and ${value} on one rank`);
+      }
+    }
+  }
+});
+
 it(
   "a run with a teacher refuses by name what it is not combined with, and a teacher of other tokens",
   TIMEOUT,
@@ -132,10 +159,8 @@ it(
     );
     const cases: readonly (readonly [argv: readonly string[], expected: RegExp])[] = [
       [[...without, "--distill-beta", "0.5"], /distillBeta: expected teacher to be set too, got 0\.5 without it/],
-      [flags("refused", "--cp-size", "2"), /cpSize: expected 1 with teacher, .*, got 2/],
       [flags("refused", "--pp-size", "2"), /ppSize: expected 1 with teacher, .*, got 2/],
-      [flags("refused", "--tp-plan", "auto"), /tpPlan: expected nothing with teacher, .*, got a plan/],
-      [flags("refused", "--tp-size", "2"), /tpSize: expected 1 with teacher: /],
+      [flags("refused", "--ep-size", "2"), /epSize: expected 1 with teacher, .*, got 2/],
       [
         [...without, "--teacher", other],
         /teacher: expected a model of \d+ tokens, .*, got 77 in '.*other': both need one tokenizer/,

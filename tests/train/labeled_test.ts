@@ -73,6 +73,13 @@ test(
   },
 );
 
+test("a run on answers with labels has one rank's numbers over axes", TIMEOUT, async () => {
+  await runs.requireNearOverAxes(
+    folder.write("answers.jsonl", UNEQUAL),
+    usualFirst([[["--cp-size", "2"], 2], [["--tp-size", "2", "--fsdp-size", "2"], 4]] as const, (place) => place === 0),
+  );
+});
+
 it("a run on answers with labels refuses by name what the other losses have, and rows without a label", async () => {
   const empty = folder.write("empty.jsonl", `${lines(ROWS.slice(0, 1))}{"prompt": "a", "completion": "b"}\n`);
   const as = (...more: readonly string[]): readonly string[] => runs.flagsOn(data, "refused", ...more);

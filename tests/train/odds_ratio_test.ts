@@ -58,6 +58,13 @@ test("a run by odds ratios gives the same bits sharded, replicated, on one rank,
   assert.match(metrics[1] ?? "", /"eval_loss":.*"eval_nll_loss":.*"eval_log_odds_chosen":/);
 });
 
+test("a run by odds ratios has one rank's numbers over axes", TIMEOUT, async () => {
+  await runs.requireNearOverAxes(
+    folder.write("pairs.jsonl", UNEQUAL),
+    usualFirst([[["--cp-size", "2", "--tp-size", "2"], 4], [["--cp-size", "2"], 2]] as const, (place) => place === 0),
+  );
+});
+
 it("a run by odds ratios refuses by name what the other losses have, and rows without an answer", async () => {
   const empty = folder.write("empty.jsonl", `${lines(ROWS.slice(0, 1))}{"prompt": "a", "chosen": "b"}\n`);
   const as = (...more: readonly string[]): readonly string[] => runs.flagsOn(data, "refused", ...more);

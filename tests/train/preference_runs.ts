@@ -129,6 +129,38 @@ export class PreferenceRuns implements Disposable {
     return metricLines(folder, "fsdp");
   }
 
+  /**
+   * Fails unless runs on a file have one rank's numbers over axes, within what rounding makes of them.
+   *
+   * @param meshes flags of axes, each with its number of ranks
+   */
+  async requireNearOverAxes(
+    file: string,
+    meshes: readonly (readonly [flags: readonly string[], ranks: number])[],
+  ): Promise<void> {
+    const { folder } = this;
+    const flags = (out: string, ...more: readonly string[]): readonly string[] =>
+      this.flagsOn(file, out, "--steps", "3", "--eval-data", file, "--eval-every", "3", ...more);
+    const measured = (out: string) =>
+      metricLines(folder, out).map((line) => figures.parse(JSON.parse(essence(line).replace(/}?$/, "}"))));
+    const held = (out: string) => figures.parse(JSON.parse(metricLines(folder, out).at(-1) ?? ""));
+    await this.trains(flags("near-alone", "--micro-batches", "2"));
+    for (const [place, [axes, ranks]] of meshes.entries()) {
+      const out = `near-${place}`;
+      succeeds(await this.run(flags(out, ...axes), { ranks }));
+      for (const [i, expected] of measured("near-alone").entries()) {
+        const found = measured(out)[i] ?? assert.fail();
+        for (const [figure, value] of Object.entries(expected)) {
+          close(found[figure], value, `${figure} of step ${i + 1} over ${axes.join(" ")}`);
+        }
+      }
+      const found = held(out);
+      for (const [figure, value] of Object.entries(held("near-alone"))) {
+        if (figure.startsWith("eval_")) close(found[figure], value, `${figure} over ${axes.join(" ")}`);
+      }
+    }
+  }
+
   [Symbol.dispose](): void {
     this.#kept[Symbol.dispose]();
     this.folder[Symbol.dispose]();
@@ -138,4 +170,10 @@ export class PreferenceRuns implements Disposable {
 function near(found: number | undefined, expected: number | undefined, what: string): void {
   const difference = Math.abs((found ?? NaN) - (expected ?? NaN));
   assert.ok(difference <= 1e-4 * Math.max(1, Math.abs(expected ?? NaN)), `${what}: ${found}, not ${expected}`);
+}
+
+/** Fails unless a number is another one within what some hundred roundings of float32 make of it. */
+function close(found: number | undefined, expected: number, what: string): void {
+  const difference = Math.abs((found ?? NaN) - expected);
+  assert.ok(difference <= 2e-5 * Math.max(1, Math.abs(expected)), `${what}: ${found}, and ${expected} on one rank`);
 }

@@ -24,6 +24,7 @@ import type { BlockMemory } from "./block_memory.ts";
 import { CALL_LOG_HEAD_WORDS, CALL_LOG_WORDS, CallLog, P2P_ENTRY } from "./call_log.ts";
 import { lazily } from "../lazily.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
+import type { WaitBoard } from "./wait_board.ts";
 
 // int32 indices in a rank's block. Words 0-31: written by the owner only. BELL (futex word): incremented by the owner and by an
 // aborting rank. SLEEPERS: changed by waiters.
@@ -63,6 +64,8 @@ export interface World {
   readonly options: ControlOptions;
   /** Number of checks that a wait makes before it sleeps. */
   readonly spins: number;
+  /** Whom ranks wait for; undefined where what a rank does may reach another later than it goes on. */
+  readonly waits?: WaitBoard;
 }
 
 /**
@@ -79,6 +82,8 @@ interface Wait {
   readonly ready: () => boolean;
   readonly stage: string;
   readonly awaited: number | readonly number[];
+  /** True if nothing ends the wait but what an awaited rank's host does. */
+  readonly isForHosts: boolean;
   /** True if this wait may succeed although the rank has left. */
   readonly mayHaveLeft: (peer: number) => boolean;
 }
@@ -137,14 +142,15 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.world.options.report?.(text);
   }
 
-  wait(ready: () => boolean, stage: string, awaited: number | readonly number[] = this.#peers): void {
-    this.#wait({ ready, stage, awaited, mayHaveLeft: () => false });
+  wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void {
+    const isForHosts = awaited !== undefined;
+    this.#wait({ ready, stage, awaited: awaited ?? this.#peers, isForHosts, mayHaveLeft: () => false });
   }
 
   watch(ready: () => boolean, stage: string): void {
     const { call } = this;
     const mayHaveLeft = (peer: number): boolean => call === undefined || this.#log.newest(peer) >= call.sequence;
-    this.#wait({ ready, stage, awaited: this.#peers, mayHaveLeft });
+    this.#wait({ ready, stage, awaited: this.#peers, isForHosts: false, mayHaveLeft });
   }
 
   get stopped(): boolean {
@@ -158,6 +164,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       this.#sleepUntil(wait);
     } finally {
       Atomics.store(this.#own, STATE, RUNNING);
+      this.world.waits?.end();
     }
   }
 
@@ -217,14 +224,15 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#memory.wake(rank, BELL);
   }
 
-  #sleepUntil({ ready, stage, awaited, mayHaveLeft }: Wait): void {
+  #sleepUntil({ ready, stage, awaited, isForHosts, mayHaveLeft }: Wait): void {
     const { reportSeconds = 10 } = this.world.options;
     const [rank, ranks] = typeof awaited === "number" ? [awaited, [awaited]] : [undefined, awaited];
     // If several ranks are awaited, this rank sleeps on its own bell, which only an abort rings. So it wakes more often to check.
     const bellOf = rank ?? this.rank;
     const words = this.#block(bellOf);
     const start = performance.now();
-    let [probeAt, reportAt] = [start + PROBE_MS, start + reportSeconds * 1000];
+    let [probeAt, reportAt, lookAt] = [start + PROBE_MS, start + reportSeconds * 1000, start + PROBE_MS];
+    const waits = isForHosts ? this.world.waits : undefined;
     for (;;) {
       if (ready()) return;
       // A peer may contribute and then abort after the line above: an abort never undoes what this rank waits for.
@@ -241,6 +249,14 @@ export abstract class SharedControlPlane extends ControlPlane {
         probeAt = now + PROBE_MS;
         this.compareCalls();
         for (const peer of ranks) this.#stopIfGone(peer, { ready, stage, mayHaveLeft });
+      }
+      if (waits !== undefined && now >= lookAt) {
+        lookAt = now + SLEEP_MS;
+        waits.begin(ranks.map((peer) => this.worldRank(peer)), this.#whereabouts());
+        const stuck = waits.look(); // see Note [Ranks that wait for each other]
+        if (stuck !== undefined && !ready()) {
+          this.stop(`ranks wait for each other, and none can go on: ${stuck}; ${REMEDY}`);
+        }
       }
       if (now >= reportAt) {
         reportAt = Infinity;
@@ -259,7 +275,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
   }
 
-  #stopIfGone(peer: number, { ready, stage, mayHaveLeft }: Omit<Wait, "awaited">): void {
+  #stopIfGone(peer: number, { ready, stage, mayHaveLeft }: Pick<Wait, "ready" | "stage" | "mayHaveLeft">): void {
     const hasLeft = Atomics.load(this.#block(peer), STATE) === LEFT;
     if (hasLeft ? mayHaveLeft(peer) : !this.world.isDead(this.worldRank(peer))) return;
     // The peer may have contributed just before it ended.
@@ -273,6 +289,12 @@ export abstract class SharedControlPlane extends ControlPlane {
     if (!hasLeft) this.stop(detail, gone);
     // A rank that left because it failed reports the cause itself, so no wait is reported here.
     super.stop(`${detail}; ${REMEDY}`, gone);
+  }
+
+  /** The present call, with its group, step and number. */
+  #whereabouts(): string {
+    const [{ facts: { op, sequence } }, { place, call }] = [this.failure(""), this];
+    return `${op} (${place}, step ${call === undefined ? 0 : call.step}, call ${sequence})`;
   }
 
   #expire(stage: string, awaited: readonly number[]): never {
@@ -301,8 +323,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       return how === undefined ? [] : `rank ${this.worldRank(peer)} ${how} and was last ${this.#seen(peer)}`;
     });
     const whom = missing.length === 0 ? "all ranks of the group have reached it" : missing.join("; ");
-    const where = `${this.place}, step ${call.step}, call ${call.sequence}`;
-    this.report(`Rank ${this.worldRank(this.rank)} waits in ${describeCall(call)} (${where}): ${whom}`);
+    this.report(`Rank ${this.worldRank(this.rank)} waits in ${this.#whereabouts()}: ${whom}`);
   }
 
   /** The ranks that hold up a wait for `awaited`: that rank, or the ranks for which it waits itself. */
@@ -319,16 +340,13 @@ export abstract class SharedControlPlane extends ControlPlane {
   }
 
   #late(stage: string, awaited: readonly number[], ms: number): string {
-    const { facts: { op, sequence } } = this.failure("");
-    const step = this.call?.step ?? 0;
-    const [me, seconds] = [this.worldRank(this.rank), (ms / 1000).toFixed(1)];
     const whom = awaited.length === 0
       ? `others (${stage})`
       : awaited.map((rank) =>
         `rank ${this.worldRank(rank)} (${stage}), which is alive and was last ${this.#seen(rank)}`
       ).join("; ");
-    return `Rank ${me} has waited ${seconds} s in ${op} (${this.place}, step ${step}, call ${sequence}) for ${whom}. ` +
-      `Fails at ${this.timeoutSeconds} s`;
+    const since = `Rank ${this.worldRank(this.rank)} has waited ${(ms / 1000).toFixed(1)} s in ${this.#whereabouts()}`;
+    return `${since} for ${whom}. Fails at ${this.timeoutSeconds} s`;
   }
 
   /** The rank's newest call, in words. */

@@ -21,6 +21,7 @@ import { ABORT_WORDS, AbortArea } from "./abort.ts";
 import { RunFiles } from "./run_files.ts";
 import { reserve } from "./shared_files.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
+import { WAIT_ENTRY_BYTES, WaitBoard } from "./wait_board.ts";
 import { nativeBlocks, ShmControlPlane } from "./shm.ts";
 
 const MAX_RANKS = 1024;
@@ -28,7 +29,7 @@ const LIVENESS_MS = 250;
 const LINGER_MS = 1500;
 const STAND_IN_MS = 20;
 
-// Words of the world's memory: the abort area, the world's size while ranks join, the state of each rank. Blocks follow.
+// Words of the world's memory: the abort area, the world's size while ranks join, the state of each rank. Blocks follow, then waits.
 const SIZE = ABORT_WORDS;
 const STATES: number = SIZE + 1;
 const HEAD_BYTES: number = Math.ceil((STATES + MAX_RANKS) * 4 / 256) * 256;
@@ -143,7 +144,8 @@ class ShmJoin {
     const { rank, worldSize } = this.#options;
     const files = this.#files;
     const { posix } = files;
-    const blockBytes = worldSize * BLOCK_BYTES;
+    const waitsBegin = HEAD_BYTES + worldSize * BLOCK_BYTES;
+    const byteLength = waitsBegin + worldSize * WAIT_ENTRY_BYTES;
     const descriptor = rank === 0 ? this.#lock : await this.#findWorld();
     if (rank === 0) {
       files.sweep();
@@ -151,14 +153,14 @@ class ShmJoin {
     }
     using taken = new DisposableStack();
     if (rank > 0) taken.defer(() => posix.close(descriptor));
-    const address = posix.mapShared(descriptor, HEAD_BYTES + blockBytes);
+    const address = posix.mapShared(descriptor, byteLength);
     taken.dispose(); // the mapping stays
-    this.#joined.defer(() => posix.unmap(address, HEAD_BYTES + blockBytes));
+    this.#joined.defer(() => posix.unmap(address, byteLength));
     const words = new Int32Array(posix.provider.viewOf(address, HEAD_BYTES));
     this.#words = words;
     if (rank === 0) {
       Atomics.store(words, SIZE, worldSize);
-      reserve(files, descriptor, blockBytes, `the words of ${worldSize} ranks`, HEAD_BYTES);
+      reserve(files, descriptor, byteLength - HEAD_BYTES, `the words of ${worldSize} ranks`, HEAD_BYTES);
     } else this.#requireSize(words);
     Atomics.store(words, STATES + rank, JOINED);
     await this.#everyRank(words);
@@ -178,6 +180,10 @@ class ShmJoin {
       },
       options: this.#options,
       spins: spinsFor(worldSize, posix.affinity().length),
+      waits: new WaitBoard(
+        new Uint8Array(posix.provider.viewOf(posix.provider.offset(address, waitsBegin), byteLength - waitsBegin)),
+        rank,
+      ),
     };
     const leave = (): void => {
       for (const [peer, lock] of locks.entries()) if (peer !== rank && lock !== undefined) posix.close(lock);

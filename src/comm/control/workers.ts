@@ -17,6 +17,7 @@ import { attempt, exchangeOutcomes } from "../together.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
 import type { BlockMemory } from "./block_memory.ts";
 import { BLOCK_BYTES, SharedControlPlane, spinsFor, type World } from "./shared.ts";
+import { WAIT_ENTRY_BYTES, WaitBoard } from "./wait_board.ts";
 
 const CELLS = 16;
 const MAX_RANKS = 256;
@@ -70,7 +71,7 @@ export function markDead(world: LoopbackWorld, rank: number): void {
 /** Bytes before the block of a rank in a cell. */
 function placeOf({ size, dataBytes }: Omit<LoopbackWorld, "buffer">, cell: number, rank: number): number {
   const round = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
-  const head = round((ABORT_WORDS + size + CELLS * size) * 4);
+  const head = round((ABORT_WORDS + size + CELLS * size) * 4 + size * WAIT_ENTRY_BYTES);
   return head + (cell * size + rank) * round(BLOCK_BYTES + dataBytes);
 }
 
@@ -86,6 +87,12 @@ function deathsOf({ buffer, size }: LoopbackWorld): Int32Array {
 /** For each cell and rank, the number of members of the block's group that have not left it. */
 function membersOf({ buffer, size }: LoopbackWorld): Int32Array {
   return new Int32Array(buffer, (ABORT_WORDS + size) * 4, CELLS * size);
+}
+
+/** Whom the ranks wait for. */
+function waitsOf({ buffer, size }: LoopbackWorld, rank: number): WaitBoard {
+  const begin = (ABORT_WORDS + size + CELLS * size) * 4;
+  return new WaitBoard(new Uint8Array(buffer, begin, size * WAIT_ENTRY_BYTES), rank);
 }
 
 function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly number[]): BlockMemory {
@@ -153,6 +160,6 @@ export function joinWorkers(space: LoopbackWorld, rank: number, options: Control
   const deaths = deathsOf(space);
   const isDead = (worldRank: number): boolean => Atomics.load(deaths, worldRank) !== 0;
   const spins = spinsFor(space.size, navigator.hardwareConcurrency);
-  const world = { abort: abortAreaOf(space), isDead, options, spins };
+  const world = { abort: abortAreaOf(space), isDead, options, spins, waits: waitsOf(space, rank) };
   return new WorkersControlPlane(space, 0, placeInWorld(rank, space.size), world, options.timeoutSeconds);
 }

@@ -1,12 +1,13 @@
 /**
  * Messages between two ranks, through the sender's slot. Chunk k of a pair lies in part k mod DEPTH, in the place of the
  * receiver's chunk of a reduction. A send ends when the receiver has taken all of it, so the slot is free again for rounds.
- * The sender gives the length before the first chunk, so that ranks which disagree are found.
+ * The sender gives length and tag before the first chunk, so that ranks which disagree are found.
  *
  * @module
  */
 import { at } from "../../at.ts";
 import { devicePtr } from "../../device/device.ts";
+import { hashText } from "../call.ts";
 import { Counters, DEPTH } from "../control/counters.ts";
 import type { Transfer } from "../data_plane.ts";
 import type { SlotLayout } from "./sizes.ts";
@@ -17,10 +18,15 @@ export type Lanes = Pick<StagingPlace, "control" | "words" | "staging" | "layout
 
 /**
  * Number of words that each of `size` ranks needs. For each peer: chunks sent to it, chunks taken from it, two halves of a
- * length.
+ * length; behind those of all peers, the hash of a tag for each.
  */
 export function laneWords(size: number): number {
-  return 4 * size;
+  return 5 * size;
+}
+
+/** The word of a message's tag: 0 if it has none. */
+function tagWord(tag: string | undefined): number {
+  return tag === undefined ? 0 : hashText(tag) | 1;
 }
 
 /** A message under way: yields the condition that must hold before its next step. */
@@ -78,11 +84,13 @@ function* messagesOf(lanes: Lanes, transfers: readonly Transfer[]): Message {
   for (const transfer of transfers) yield* transfer.kind === "send" ? send(lanes, transfer) : receive(lanes, transfer);
 }
 
-function* send({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer }: Transfer): Message {
+function* send({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer, tag }: Transfer): Message {
   const { rank, size } = control;
   const sent = new Counters(control, words, peer);
   const taken = new Counters(control, words, size + rank);
-  at(words, rank, "words of rank").set([byteLength | 0, Math.floor(byteLength / 2 ** 32)], 2 * (size + peer));
+  const own = at(words, rank, "words of rank");
+  own.set([byteLength | 0, Math.floor(byteLength / 2 ** 32)], 2 * (size + peer));
+  own[4 * size + peer] = tagWord(tag);
   let start = 0;
   // An empty message has one chunk too: it carries the length.
   do {
@@ -95,7 +103,7 @@ function* send({ control, words, staging, layout }: Lanes, { ptr, byteLength, pe
   yield () => taken.reached(peer, sent.own);
 }
 
-function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer }: Transfer): Message {
+function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer, tag }: Transfer): Message {
   const { rank, size } = control;
   const sent = new Counters(control, words, rank);
   const taken = new Counters(control, words, size + peer);
@@ -108,6 +116,12 @@ function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength,
       const [from, to] = [control.worldRank(peer), control.worldRank(rank)];
       if (given !== byteLength) {
         control.stop(`rank ${from} sends ${given} bytes, but rank ${to} receives ${byteLength}`);
+      }
+      const sentTag = at(words, peer, "words of rank")[4 * size + rank];
+      if (tag !== undefined && sentTag !== 0 && sentTag !== tagWord(tag)) {
+        control.stop(
+          `rank ${from} sends another message of ${given} bytes than rank ${to} receives, which is '${tag}'`,
+        );
       }
     }
     const n = Math.min(layout.chunkBytes, byteLength - start);
