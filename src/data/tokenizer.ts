@@ -76,15 +76,7 @@ export async function loadTokenizer(path: string, options: LoadTokenizerOptions 
   const file = pathKind(path) === "directory" ? `${path}/tokenizer.json` : path;
   const besides = ["tokenizer_config.json", "special_tokens_map.json"].map((name) => file.replace(/[^/]*$/, name));
   const [configFile = ""] = besides;
-  const rules = { what: "file", maxDepth: TOKENIZER_DEPTH };
-  const bytes = await readBytes(file);
-  const json = parseJsonObject(bytes, { ...rules, file });
-  const isConfigured = pathKind(configFile) !== "none";
-  const configBytes = isConfigured ? await readBytes(configFile) : new TextEncoder().encode("{}");
-  const config = parseJsonObject(configBytes, { ...rules, file: configFile });
-  const decoder = config["added_tokens_decoder"] ?? undefined;
-  const more = decoder === undefined ? undefined : new JsonPart(decoder, configFile, "added_tokens_decoder");
-  const tokenizer = new TokenizerPipeline(json, file, more);
+  const { tokenizer, bytes, config, configBytes } = await readPipeline(file, configFile);
   let vocabSize = 0;
   for (const id of tokenizer.vocab.values()) vocabSize = Math.max(vocabSize, id + 1);
   const eos = await findEndOfText(file, tokenizer, config, options.eosToken);
@@ -116,6 +108,30 @@ export async function loadTokenizer(path: string, options: LoadTokenizerOptions 
       return cleansUp ? cleanUp(decoded) : decoded;
     },
   };
+}
+
+/** The parts of a `tokenizer.json`, the `tokenizer_config.json` beside it, and the bytes of both; `{}` for one that is not there. */
+async function readPipeline(file: string, configFile: string) {
+  const rules = { what: "file", maxDepth: TOKENIZER_DEPTH };
+  const bytes = await readBytes(file);
+  const json = parseJsonObject(bytes, { ...rules, file });
+  const isConfigured = pathKind(configFile) !== "none";
+  const configBytes = isConfigured ? await readBytes(configFile) : new TextEncoder().encode("{}");
+  const config = parseJsonObject(configBytes, { ...rules, file: configFile });
+  const decoder = config["added_tokens_decoder"] ?? undefined;
+  const more = decoder === undefined ? undefined : new JsonPart(decoder, configFile, "added_tokens_decoder");
+  return { tokenizer: new TokenizerPipeline(json, file, more), bytes, config, configBytes };
+}
+
+/**
+ * The id of each token of a tokenizer's files, added tokens included.
+ *
+ * @param file a `tokenizer.json`; the `tokenizer_config.json` beside it is read, if it is there
+ * @throws {FileError} {@link CheckpointError} as {@link loadTokenizer}
+ */
+export async function readVocabulary(file: string): Promise<ReadonlyMap<string, number>> {
+  const { tokenizer } = await readPipeline(file, file.replace(/[^/]*$/, "tokenizer_config.json"));
+  return tokenizer.vocab;
 }
 
 /** Ids 0 to 255 are bytes; then comes the end of a text. */

@@ -77,7 +77,10 @@ export async function openObjective(
 ): Promise<Objective> {
   return {
     preference: await openPreference(config, run, model, data, log),
-    distillation: await openTeacher(run, model, config),
+    distillation: await openTeacher(run, model, config, {
+      tokenizer: data.data.tokenizer,
+      note: (text) => log.info(text),
+    }),
   };
 }
 

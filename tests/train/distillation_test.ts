@@ -1,6 +1,6 @@
 /** Runs that learn from a teacher: the losses of PyTorch and of TRL's GKDTrainer, the same bits however they are divided, what is refused. @module */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { copyFileSync, readFileSync } from "node:fs";
 import { after, describe, it, test as plainTest } from "node:test";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
@@ -144,6 +144,34 @@ test("a run with a teacher has one rank's losses over axes", TIMEOUT, async () =
     }
   }
 });
+
+it(
+  "a run with a teacher refuses one whose tokenizer has another token at an id, by file and token",
+  TIMEOUT,
+  async () => {
+    const base = fixture("distillation/teacher");
+    const teacher = temporaryDirectory();
+    using _teacher = teacher;
+    for (const name of ["config.json", "model.safetensors"]) copyFileSync(`${base}/${name}`, teacher.file(name));
+    const tokenizer = readFileSync(fixture("chat/bytes/tokenizer.json"), "utf8");
+    const argv = flags("taught", "--steps", "1", "--overwrite").map((flag) => flag === base ? teacher.path : flag);
+    // Without a tokenizer nothing can be compared, which is said; with the same tokens, nothing is.
+    const said = (lines: readonly string[]): boolean =>
+      lines.some((line) => /has no tokenizer\.json: its ids/.test(line));
+    assert.ok(said(await trains(argv)));
+    teacher.write("tokenizer.json", tokenizer);
+    assert.ok(!said(await trains(argv)));
+    teacher.write("tokenizer.json", tokenizer.replaceAll('"<unk>"', '"<odd>"'));
+    await assert.rejects(trains(argv), (error: Error) => {
+      assert.match(
+        error.message,
+        /teacher: expected .* the tokens of '.*chat\/bytes\/tokenizer\.json', where 2 is "<unk>"/,
+      );
+      assert.match(error.message, /got "<odd>" in '.*tokenizer\.json', and 1 id differs in all: take a teacher/);
+      return true;
+    });
+  },
+);
 
 it(
   "a run with a teacher refuses by name what it is not combined with, and a teacher of other tokens",
