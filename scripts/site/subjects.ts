@@ -48,6 +48,7 @@ export const SUBJECTS: readonly Subject[] = [
   }),
   subject("Train", {
     recipes: "Recipes",
+    data: "Data",
     models: "Models",
     tokenizers: "Tokenizers",
     chats: "Chats",
@@ -61,6 +62,7 @@ export const SUBJECTS: readonly Subject[] = [
     how_fsdp_works: "How FSDP works",
     demo: "FSDP in a page",
     fsdp: "Names and order of calls",
+    parallelism: "Parallelism",
     fsdp_config: "Accelerate’s settings",
     tensor: "Tensors",
     checkpoints: "Checkpoints",
@@ -80,9 +82,9 @@ export const SUBJECTS: readonly Subject[] = [
   {
     title: "Project",
     pages: [
-      { source: "CHANGELOG.md", path: "changes.html", label: "Changes" },
+      { source: "CHANGELOG.md", path: "changes.html", label: "Changelog" },
       { source: "CONTRIBUTING.md", path: "contributing.html", label: "Contributing" },
-      ...subject("", { architecture: "Rooms", adding: "Adding a part" }).pages,
+      ...subject("", { architecture: "Architecture", adding: "Adding a part" }).pages,
     ],
   },
 ];

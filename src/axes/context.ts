@@ -1,10 +1,10 @@
 /**
- * Context parallelism: the ranks of an axis share the positions of each row. A layer computes each position by itself, but for
- * attention, which hears of other ranks' positions in one of three ways:
- * - `allgather`: the keys and values of all ranks are gathered. Each of a rank's two parts attends to the keys up to its own end, which
- *   gives the bits of one rank.
+ * Context parallelism: the ranks of an axis share the positions of each row. All layers but attention compute each position
+ * independently. Attention gets other ranks' keys and values in one of three ways:
+ * - `allgather`: the keys and values of all ranks are gathered. Each of a rank's two parts attends to the keys up to its own end, so
+ *   outputs are bitwise equal to those of one rank.
  * - `ring`: keys and values go round the ranks, so that a rank has those of two others at most: see `ring_op.ts`.
- * - `ulysses`: ranks exchange positions for heads: see `heads.ts`. So do layers that pass a state along a row, always.
+ * - `ulysses`: ranks exchange positions for heads: see `heads.ts`. Layers that pass a state along a row always do.
  *
  * @module
  */
@@ -29,19 +29,19 @@ import { attentionOfHeads, joinConvolution, joinRule, requireDivisibleHeads } fr
 import { zigzag } from "./positions.ts";
 import { attentionRoundRing } from "./ring.ts";
 
-/** Ways in which attention hears of other ranks' positions. */
-export const CONTEXT_COMM_STRATEGIES = ["allgather", "ring", "ulysses"] as const;
-/** Name of a way in which attention hears of other ranks' positions. */
-export type ContextCommStrategy = typeof CONTEXT_COMM_STRATEGIES[number];
+/** Ways in which attention gets other ranks' keys and values. */
+export const CONTEXT_COMM_STRATEGIES: readonly ContextCommStrategy[] = ["allgather", "ring", "ulysses"];
+/** Name of a way in which attention gets other ranks' keys and values. */
+export type ContextCommStrategy = "allgather" | "ring" | "ulysses";
 
 /** Options of {@link parallelizeContext}. */
 export interface ParallelizeContextOptions {
   /**
-   * The way in which attention hears of other ranks' positions, as Accelerate's `cp_comm_strategy`.
-   * - `allgather`: each rank gathers the keys and values of all; the bits of one rank.
+   * The way in which attention gets other ranks' keys and values, as Accelerate's `cp_comm_strategy`.
+   * - `allgather`: each rank gathers the keys and values of all; bitwise equal to one rank.
    * - `ring`: keys and values go from rank to rank while others are computed with, and no rank has all (`alltoall` in PyTorch's
    *   `set_rotate_method`); within rounding of one rank.
-   * - `ulysses`: ranks exchange their positions for heads, whose numbers they must divide; the bits of one rank.
+   * - `ulysses`: ranks exchange their positions for heads, whose numbers they must divide; bitwise equal to one rank.
    *
    * @default "allgather"
    */
@@ -131,13 +131,13 @@ function dropProbability(module: Module): number {
 }
 
 /**
- * Lets the ranks of a context axis share the positions of each row: each computes two parts of it, and attention hears of the others'
- * as `commStrategy` says. `run.backward`, the trainer and `evaluate` take full rows and give each rank its part; the loss is of the
+ * Lets the ranks of a context axis share the positions of each row: each computes two parts of it, and attention gets the keys and
+ * values of the others as `commStrategy` says. `run.backward`, the trainer and `evaluate` take full rows and give each rank its part; the loss is of the
  * positions of all ranks. A rank's activations are those of its positions, and by `allgather` the keys and values of all. Shard the model
  * over the context axis too, so that its gradients are summed: `mesh.flatten(["shard", "context"], "shard_context")`. Every rank must call it.
  *
  * @param axis one axis of a mesh
- * @param options `commStrategy`: the way in which attention hears of other ranks' positions
+ * @param options `commStrategy`: the way in which attention gets other ranks' keys and values
  * @returns ends it
  * @throws {UnsupportedError} if layers choose keys or drop out, or routers are balanced by a loss
  * @throws {ArgumentError} if the mesh has several axes, the model shares its positions already, the strategy is unknown, or ranks do

@@ -209,8 +209,7 @@ export class ProcessGroup {
 
   /**
    * Begins to send to other ranks and to receive from them, side by side (PyTorch's `batch_isend_irecv`); messages to one rank keep
-   * their order. Only senders and receivers call it. The messages end in `wait()` of the returned work: until then their memory
-   * must be left alone, and this rank may compute.
+   * their order. Only senders and receivers call it. This rank may compute until `wait()`, and must leave the memory alone.
    *
    * @throws {CollectiveError} if the other rank gives another length, died, or is late beyond the timeout
    */
