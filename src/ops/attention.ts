@@ -111,7 +111,7 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
         ...[q, k, v].map((x) => x?.dtype.name ?? "nothing"),
       );
     }
-    const expected = `${heads} query and ${kvHeads} kv heads must fit`;
+    const expected = `${heads} query and ${kvHeads} kv heads must fit [batch, seq, heads * headDim]`;
     const [batch, seqQ, widthQ] = threeSizes("attention", q.shape, expected);
     const [batchK, seqK, widthK] = threeSizes("attention", k.shape, expected);
     const [batchV, seqV, widthV] = threeSizes("attention", v.shape, expected);

@@ -67,7 +67,12 @@ export function pairOfOneDType(op: string, [a, b]: readonly Tensor[]): readonly 
  */
 export function floatPair(op: string, [a, b]: readonly Tensor[], what: string = "both"): readonly [Tensor, Tensor] {
   if (a !== undefined && b?.dtype === a.dtype && a.dtype.kind === "float") return [a, b];
-  throw new DTypeError(op, `${what} must have one float dtype`, a?.dtype.name ?? "nothing", b?.dtype.name ?? "nothing");
+  throw new DTypeError(
+    op,
+    `${what} must have one float dtype, to which to() casts`,
+    a?.dtype.name ?? "nothing",
+    b?.dtype.name ?? "nothing",
+  );
 }
 
 /**

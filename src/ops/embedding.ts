@@ -20,7 +20,11 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
   name: "embedding",
   infer: ([weight, ids]) => {
     if (weight === undefined || ids === undefined || ids.dtype !== int32) {
-      throw new DTypeError("embedding", "ids must be int32", ids?.dtype.name ?? "nothing");
+      throw new DTypeError(
+        "embedding",
+        "ids must be int32, as tensor() makes with dtype int32",
+        ids?.dtype.name ?? "nothing",
+      );
     }
     if (weight.ndim !== 2) throw new ShapeError("embedding", "the table must have two dims", weight.shape);
     return [{ shape: [...ids.shape, at(weight.shape, 1, "dim")], dtype: weight.dtype }];

@@ -46,7 +46,11 @@ const LEAST_ROWS = 256;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
   if (labels === undefined || labels.dtype !== int32) {
-    throw new DTypeError(op, "labels must be int32", labels?.dtype.name ?? "nothing");
+    throw new DTypeError(
+      op,
+      "labels must be int32, as tensor() makes with dtype int32",
+      labels?.dtype.name ?? "nothing",
+    );
   }
   if (numelOf(x.shape.slice(0, -1)) !== labels.numel) {
     throw new ShapeError(op, "there must be one label a row", x.shape, labels.shape);

@@ -11,7 +11,7 @@ import type { Batch } from "../data/micro_batch.ts";
 import type { Device } from "../device/device.ts";
 import { DEVICE_OPTIONS, type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
-import { ShapeError } from "../errors.ts";
+import { ArgumentError, ShapeError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { stepsTakenOn } from "../optim/optimizer.ts";
 import { processEnvironment } from "../runtime/env.ts";
@@ -23,6 +23,7 @@ import { Trace } from "../runtime/trace.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { takeAll } from "../unwind.ts";
+import { valueText } from "../words.ts";
 import {
   dataRanksOf,
   requirePositionRanks,
@@ -33,6 +34,7 @@ import {
 } from "./axes.ts";
 import { backwardStep } from "./backward.ts";
 import { writeFlightRecord } from "./flight.ts";
+import { requireOpenedModel } from "./opened_model.ts";
 import { tellUncaughtErrors } from "./failure.ts";
 import { openTrace } from "./trace.ts";
 
@@ -142,6 +144,7 @@ export class Run implements AsyncDisposable {
    * or if the run has a context axis and the model's positions are not shared over it
    */
   backward(model: CausalLm, batch: Batch): Tensor {
+    requireOpenedModel("run.backward", model);
     if (batch.step !== undefined) this.group.step = batch.step;
     requirePositionRanks("run a backward", model, this.mesh);
     requireStageRanks("run a backward", model, this.mesh);
@@ -155,12 +158,10 @@ export class Run implements AsyncDisposable {
    * steps that the optimizer has taken.
    *
    * @throws {ShapeError} if a tensor has more than one element
+   * @throws {ArgumentError} if a value is neither a number, a text nor a tensor
    */
   log(values: LogValues): void {
-    for (const [name, value] of Object.entries(values)) {
-      if (!(value instanceof Tensor) || value.numel === 1) continue;
-      throw new ShapeError("log", `'${name}' must have one element`, value.shape);
-    }
+    for (const [name, value] of Object.entries(values)) requireLoggable(name, value);
     const { step: own, ...others } = values;
     // A group knows the step of batches that have one; 0 means none.
     const step = typeof own === "number" ? own : this.group.step || stepsTakenOn(this.device);
@@ -181,6 +182,17 @@ export class Run implements AsyncDisposable {
     const ends = [() => group.dispose(), () => device.dispose(), () => this.#trace?.close()];
     return Promise.try(() => takeAll([...this.#lines.splice(0).map(({ print }) => print), ...ends]));
   }
+}
+
+/** Refuses a value that {@link Run.log} cannot print. */
+function requireLoggable(name: string, value: unknown): void {
+  if (typeof value === "number" || typeof value === "string") return;
+  if (!(value instanceof Tensor)) {
+    throw new ArgumentError(
+      `Cannot log '${name}': expected a number, a text or a tensor of one element, got ${valueText(value)}`,
+    );
+  }
+  if (value.numel !== 1) throw new ShapeError("log", `'${name}' must have one element`, value.shape);
 }
 
 /** A handle on a tensor's value that the step's scope does not free. */

@@ -32,6 +32,7 @@ import {
   requireOnePacking,
 } from "./data_source.ts";
 import { describeStream, isStreamed, openStream } from "./open_stream.ts";
+import { requireOpenedModel } from "./opened_model.ts";
 import type { Run } from "./run.ts";
 
 /** Options of {@link textData}. */
@@ -297,6 +298,7 @@ export async function textData(
   options: TextDataOptions,
 ): Promise<TextData> {
   requireKnownKeys("open text", options, KNOWN_OPTIONS);
+  requireOpenedModel("textData", model);
   const { sequenceLength, batch, microBatches = 1, seed = 0, eosToken, name = "data", padTo } = options;
   const isPairs = options.isPreference ?? false;
   const paths = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);

@@ -272,7 +272,7 @@ test("attention() refuses heads, shapes, masks and dtypes that do not fit", () =
   const run = (q: Tensor, k: Tensor, v: Tensor, mask?: Tensor) => (): Tensor => attention(q, k, v, attrs, mask);
   assert.throws(
     run(z(1, 3, 8), z(1, 3, 8), z(1, 3, 8)),
-    /'attention' as 4 query and 2 kv heads must fit: shapes \[1, 3, 8\] and/,
+    /'attention' as 4 query and 2 kv heads must fit \[batch, seq, heads \* headDim\]: shapes \[1, 3, 8\] and/,
   );
   assert.throws(run(z(1, 3, 8), z(2, 3, 4), z(2, 3, 4)), ShapeError);
   assert.throws(run(z(1, 3, 8), z(1, 3, 4), z(1, 2, 4)), ShapeError);

@@ -304,7 +304,7 @@ test("embedding refuses ids out of range, naming the place, and keeps nothing", 
   using _frame = scope();
   assert.throws(
     () => applyOne(embeddingOp, [weight, zeros(device, [2])], { paddingIdx: -1 }),
-    /ids must be int32: dtypes float32/,
+    /ids must be int32, as tensor\(\) makes with dtype int32: dtypes float32/,
   );
   assert.throws(
     () => applyOne(embeddingOp, [zeros(device, [4]), zeros(device, [2], int32)], { paddingIdx: -1 }),

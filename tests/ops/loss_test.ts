@@ -339,7 +339,10 @@ test("crossEntropy() and linearCrossEntropy() refuse labels out of range, naming
     () => crossEntropy(hidden, labelsOf([0, 1])),
     /'crossEntropy' as there must be one label a row: shapes \[3, 4\] and \[2\]/,
   );
-  assert.throws(() => crossEntropy(hidden, zeros(device, [3])), /labels must be int32: dtypes float32/);
+  assert.throws(
+    () => crossEntropy(hidden, zeros(device, [3])),
+    /labels must be int32, as tensor\(\) makes with dtype int32: dtypes float32/,
+  );
   assert.throws(() => linearCrossEntropy(hidden, zeros(device, [5, 3]), labelsOf([0, 1, 2])), ShapeError);
   assert.throws(() => linearCrossEntropy(hidden, zeros(device, [5, 4], bfloat16), labelsOf([0, 1, 2])), DTypeError);
   [hidden, weight].forEach(disposeLeaf);

@@ -67,6 +67,17 @@ describe("Run.backward()", () => {
     }
   });
 
+  it("is refused with a module of one's own, as textData() is", async () => {
+    await using run = await launch(CPU);
+    const own = new Linear(run.device, 2, 2);
+    const expected = /Cannot use (run\.backward|textData) with a module of your own: it takes models of openModel/;
+    assert.throws(() => Reflect.apply(run.backward, run, [own, {}]), expected);
+    await assert.rejects(
+      async () => await Reflect.apply(textData, undefined, [run, own, "README.md", { sequenceLength: 4, batch: 1 }]),
+      expected,
+    );
+  });
+
   it("leaves the settings of what it reduces as they were", async () => {
     await using run = await launch(CPU);
     const model = await openModel(run, SIZES);
@@ -123,6 +134,13 @@ describe("Run.log()", () => {
 });
 
 describe("Run.log() in a loop without batches of textData()", () => {
+  it("refuses by name what it cannot print", async () => {
+    await using run = await launch(CPU);
+    const expected =
+      /^ArgumentError: Cannot log 'lr': expected a number, a text or a tensor of one element, got undefined$/;
+    assert.throws(() => Reflect.apply(run.log, run, [{ lr: undefined }]), (error) => expected.test(String(error)));
+  });
+
   it("begins with the optimizer's step, or the step that it is given", async () => {
     await using opened = await launch(CPU);
     const { device, group } = opened;

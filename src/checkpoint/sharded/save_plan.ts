@@ -39,8 +39,10 @@ export interface SaveCheckpointOptions {
   /**
    * The state that the trainer needs to resume: seeds, data cursor, schedule. Rank 0's is kept. Plain objects, arrays, JSON
    * values.
+   *
+   * @default {}
    */
-  readonly state: JsonObject;
+  readonly state?: JsonObject;
   /**
    * The software and hardware that compute: `runtime`, `version` and so on; `cpuMath` is added, and `attention` where it is not
    * `own`. A resume under another environment reports the differences.
@@ -108,7 +110,8 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
     partial: partialPath(directory, step),
     sections: states === undefined ? [parameters] : [parameters, states],
     completion: () => {
-      requireJson(options.state, "state", MANIFEST_DEPTH - 1);
+      const { state = {} } = options;
+      requireJson(state, "state", MANIFEST_DEPTH - 1);
       return {
         directory,
         keepLast,
@@ -126,7 +129,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
             steps: stepsOfOthers ?? ownSteps(model, optimizer),
             groups: groupsOf(model, optimizer),
           },
-          state: options.state,
+          state,
         },
       };
     },
