@@ -134,10 +134,11 @@ test("a run with a teacher has one rank's losses over axes", TIMEOUT, async () =
       (place) => place === 0,
     )
   ) {
-    succeeds(await run(flags("near", ...three, ...axes), { ranks }));
+    const out = axes.join("");
+    succeeds(await run(flags(out, ...three, ...axes), { ranks }));
     for (const [i, expected] of linesOf("near-alone").entries()) {
       for (const figure of ["loss", "distill_loss", "hard_loss", "grad_norm"]) {
-        const [value, found] = [Number(expected[figure]), Number(linesOf("near")[i]?.[figure])];
+        const [value, found] = [Number(expected[figure]), Number(linesOf(out)[i]?.[figure])];
         const isNear = Math.abs(found - value) <= 2e-5 * Math.max(1, value);
         assert.ok(isNear, `${figure} of step ${i + 1} over ${axes.join(" ")}: ${found}, and ${value} on one rank`);
       }
