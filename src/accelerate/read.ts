@@ -171,8 +171,8 @@ function takeOptions(options: string, to: KeyTranslation): void {
 /** Makes one plan, and one mesh, of the keys that say parts of them. */
 function finish(file: ConfigFile, to: KeyTranslation): ForeignConfig {
   const { policy = "TRANSFORMER_BASED_WRAP", classes = [], minNumParams = 0 } = to.wrapping;
-  const { replicate = 1, shard = 1, sequence = 1, tensor = 1, commStrategy = "allgather" } = to.axes;
-  const context = Math.max(to.axes.context ?? 1, sequence);
+  const { replicate = 1, shard = 1, sequence = 1, context: cp = 1, tensor = 1, commStrategy = "allgather" } = to.axes;
+  const context = Math.max(cp, sequence);
   const begin = (name: string): void => {
     to.key = to.said.get(name) ?? to.said.get("auto_wrap_policy") ?? { typed: name, where: undefined };
   };
@@ -187,7 +187,7 @@ function finish(file: ConfigFile, to: KeyTranslation): ForeignConfig {
   } else if (classes.length > 0) to.set("fsdpPlan", { mode: "transformer", classes: [...classes] });
   else if (to.said.has("auto_wrap_policy")) to.set("fsdpPlan", "transformer");
   begin("sp_size");
-  if (sequence > 1 && (to.axes.context ?? 1) > 1) to.refuse("1 with cp_size above 1", String(sequence));
+  if (sequence > 1 && cp > 1) to.refuse("1 with cp_size above 1", String(sequence));
   else if (sequence > 1) to.set("cpCommStrategy", "ulysses");
   begin("cp_comm_strategy");
   if (context > sequence) to.set("cpCommStrategy", commStrategy);

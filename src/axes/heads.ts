@@ -56,7 +56,7 @@ function requireDivisor(count: number, what: string, name: string, size: number)
 }
 
 /**
- * Attention of whole rows of this rank's heads.
+ * Attention of this rank's heads over all positions of each row.
  *
  * @throws {ArgumentError} in a call, if ranks do not divide its heads, of which a tensor axis may have left this rank a part
  */

@@ -22,7 +22,7 @@ export function attentionRoundRing(group: ProcessGroup, unit: string): Attention
       ? "a mask of keys"
       : !causal
       ? "keys behind each query"
-      : (dropout?.p ?? 0) > 0
+      : dropout !== undefined && dropout.p > 0
       ? "dropout"
       : undefined;
     if (refused !== undefined) {

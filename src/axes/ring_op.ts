@@ -36,7 +36,7 @@ function optionalInputs(inputs: number, { documents = false, sinks = false }: Ri
   return { starts: documents ? 3 : undefined, sinks: sinks ? inputs - 1 : undefined };
 }
 
-/** Memory of shards of other ranks: for the one that is computed with, and for the next one. */
+/** Memory for two shards of other ranks: the present shard, and the next one, which is being received. */
 function shardBuffers(context: OpContext, own: readonly Tensor[], size: number): readonly (readonly Tensor[])[] {
   const count = Math.min(2, size - 1);
   return Array.from({ length: count }, () => own.map(({ shape, dtype }) => context.empty(shape, dtype)));
@@ -141,7 +141,7 @@ function backward(call: BackwardCall<RingAttrs>): void {
     call.needs(i) ? call.out(i, input.dtype) : call.empty(input.shape, input.dtype)
   );
   const wide = outs.map((out) => out.dtype === float32 ? out : call.empty(out.shape, float32));
-  const [dq, home] = [at(wide, 0, "gradient"), wide.slice(1)];
+  const [dq, ownSums] = [at(wide, 0, "gradient"), wide.slice(1)];
   const wideShard = (): readonly Tensor[] => [k, v].map(({ shape }) => call.empty(shape, float32));
   // Of gradients one shard is computed, one is sent, and one is received.
   const sums = Array.from({ length: Math.min(2, size - 1) }, wideShard);
@@ -162,7 +162,7 @@ function backward(call: BackwardCall<RingAttrs>): void {
     const owner = ownerAt(step, group);
     const [keys, values] = [at(shards.present, 0, "keys"), at(shards.present, 1, "values")];
     const firstOf = first?.of(owner);
-    const sum = step === 0 ? home : at(sums, step % sums.length, "sums");
+    const sum = step === 0 ? ownSums : at(sums, step % sums.length, "sums");
     if (step > 0) sum.forEach(clear);
     for (const piece of piecesAt(owner, group, sizes)) {
       for (let row = 0; row < batch; row++) {
@@ -184,7 +184,7 @@ function backward(call: BackwardCall<RingAttrs>): void {
   }
   messages.begin(done, arriving);
   messages.finish();
-  for (const [i, part] of arriving.entries()) addTo(at(home, i, "gradient"), part);
+  for (const [i, part] of arriving.entries()) addTo(at(ownSums, i, "gradient"), part);
   for (const [i, out] of outs.entries()) {
     const sum = at(wide, i, "gradient");
     if (sum !== out) castTo(out, sum);

@@ -15,7 +15,10 @@ import type { RingPiece } from "./ring_tiles.ts";
 /** An attention, the ranks that share its positions, and the module's name. */
 export interface RingAttrs extends Omit<AttentionAttrs, "dropout" | "causal">, RegionAttrs {}
 
-/** Most queries of a call of a kernel where the host moves messages: a kernel packs keys for so many and fewer anyway. */
+/**
+ * Most queries of a kernel call where the host moves messages between calls. A kernel packs keys anew for each 128 queries, so calls of
+ * this many pack no more than a single call.
+ */
 const PIECE_QUERIES = 256;
 
 /** Sizes of a call. */

@@ -27,7 +27,7 @@ export type EstimateKeys = EstimateConfig & StepConfig;
 /** An estimate. */
 export interface Estimate {
   readonly config: EstimateKeys;
-  /** The rank that is told of. */
+  /** The rank of the estimate. */
   readonly rank: number;
   readonly step: StepEstimate;
   /** Undefined where no speeds are stated. */
@@ -95,8 +95,8 @@ export async function estimateOf(resolved: EstimateInput, surroundings: Estimate
     stages.push(await estimateStep(config, source, { worldSize, rank, localWorldSize, ...place }, surroundings.log));
   }
   const most = Math.max(...stages.map(({ peakBytes }) => peakBytes));
-  const told = asked === undefined ? stages.findIndex(({ peakBytes }) => peakBytes === most) : ranks.indexOf(asked);
-  const [rank, step] = [at(ranks, told, "rank of stage"), at(stages, told, "stage")];
+  const chosen = asked === undefined ? stages.findIndex(({ peakBytes }) => peakBytes === most) : ranks.indexOf(asked);
+  const [rank, step] = [at(ranks, chosen, "rank of stage"), at(stages, chosen, "stage")];
   return { config, rank, step, time: speeds === undefined ? undefined : timeOf(step, stages, speeds, config) };
 }
 

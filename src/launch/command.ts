@@ -153,7 +153,7 @@ const OF_PLACE = [
   ...["FULLYSHARD_ELASTIC_GOES_ON", "FULLYSHARD_ELASTIC_CAUSE"],
 ];
 
-/** Of the variables of a rank, those that a process needs that takes its place. */
+/** The variables that a waiting process gets when it takes a rank's place. Those that the rank does not have are set to nothing. */
 export function placeVariables(variables: Variables): Variables {
   return Object.fromEntries(OF_PLACE.map((name) => [name, variables[name] ?? ""]));
 }

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { devicePtr } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
 import { DTypeError } from "../errors.ts";
@@ -54,7 +55,7 @@ export const logitScoresOp: ComputeOp<CrossEntropyAttrs> = {
     if (inputs[0]?.dtype !== float32) {
       throw new DTypeError("logitScores", "logits must be float32", String(inputs[0]?.dtype.name));
     }
-    const shape = inputs[1]?.shape ?? [];
+    const { shape } = at(inputs, 1, "labels");
     return [{ shape, dtype: float32 }, { shape, dtype: int32 }];
   },
   forward: (call) => scoreWholeRows(call, call.dense(call.input(0)), call.dense(call.input(1)), 0),
@@ -182,7 +183,7 @@ export function tokenScoresOpOf<A extends LinearCrossEntropyAttrs>(how: RowScore
     name,
     infer: (inputs, attrs) => {
       linearCrossEntropyOp.infer(inputs, attrs);
-      const shape = inputs[2]?.shape ?? [];
+      const { shape } = at(inputs, 2, "labels");
       return [{ shape, dtype: float32 }, { shape, dtype: int32 }];
     },
     forward: (call) => {
@@ -238,7 +239,7 @@ export function tokenScoresOpOf<A extends LinearCrossEntropyAttrs>(how: RowScore
   };
 }
 
-/** See {@link tokenScoresOpOf}: losses are those that `linearCrossEntropy` adds up. */
+/** As {@link tokenScoresOpOf} says; `linearCrossEntropy` is the sum of these losses. */
 export const tokenScoresOp: ComputeOp<LinearCrossEntropyAttrs> = tokenScoresOpOf<LinearCrossEntropyAttrs>({
   name: "tokenScores",
   keepsRows: false,

@@ -43,8 +43,8 @@ export function withPrompts(microBatch: MicroBatch, isTaken: (row: number) => bo
 }
 
 /**
- * The examples that this rank counts and tells other ranks of: its own, but none where ranks share positions and another one has the
- * first. Every rank must call it.
+ * The examples that this rank counts and sends to other ranks: its own. Of ranks that share positions, the first alone counts them.
+ * Every rank must call it.
  *
  * @throws {ArgumentError} if ranks that share positions have other rows
  */

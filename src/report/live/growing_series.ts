@@ -7,7 +7,7 @@ import { openReadable, pathKind, type ReadableFile } from "../../runtime/files.t
 import { LineReader } from "../../runtime/lines.ts";
 import { type RunSeries, SeriesLines } from "../series.ts";
 
-/** Bytes before those that are new. If they have changed, the file is another one, and is read anew. */
+/** Number of the last bytes read that are kept. If they differ at the next look, the file was replaced, and is read anew. */
 const KNOWN_BYTES = 256;
 
 /** A file of metrics that grows. */

@@ -1,6 +1,6 @@
 /**
- * The memory of MPI's plane where ranks share hosts, as dry runs allocate it: that of shared memory within the host, and partial sums on
- * their way from host to host.
+ * The memory of MPI's plane where ranks share hosts, as dry runs allocate it: the memory of the plane of shared
+ * memory within the host, and the partial sums that go from host to host.
  *
  * @module
  */

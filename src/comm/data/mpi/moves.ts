@@ -110,7 +110,7 @@ export class Moves {
   }
 
   /**
-   * Begins messages between two ranks, and waits for none. Receivers are told the lengths, and begin to receive when they have them: MPI
+   * Begins messages between two ranks, and waits for none. Senders first send the lengths, and receivers begin to receive when they have them: MPI
    * itself names no rank where lengths differ.
    */
   transfer(transfers: readonly Transfer[]): TransfersByMpi {
@@ -120,15 +120,15 @@ export class Moves {
     for (const [index, { kind, byteLength }] of transfers.entries()) {
       lengths[index] = kind === "send" ? byteLength : NaN;
     }
-    const told = transfers.map(({ kind, peer }, index) => {
+    const lengthMessages = transfers.map(({ kind, peer }, index) => {
       const place = provider.offset(provider.addressOf(lengths), index * 8);
       return this.#post({ isReceive: kind === "receive", place, length: 8, peer, channel: "length" });
     });
     const sends = this.#postAll(transfers.filter(({ kind }) => kind === "send"), "transfer");
-    const lengthRequests = new Set(told.map(({ request }) => request));
+    const lengthRequests = new Set(lengthMessages.map(({ request }) => request));
     let hasBegun = false;
     const moving: Moving = {
-      open: [...told, ...sends],
+      open: [...lengthMessages, ...sends],
       begin: () => {
         if (hasBegun) return true;
         if (moving.open.some(({ request }) => lengthRequests.has(request))) return false;

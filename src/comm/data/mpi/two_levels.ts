@@ -312,7 +312,7 @@ export class LevelsDataPlane implements DataPlane {
   }
 }
 
-/** Chunks of so many elements. */
+/** The chunks of a slice, at most {@link CHAIN_ELEMENTS} elements each. */
 function chunksOf(length: number): readonly ElementRange[] {
   return Array.from({ length: Math.ceil(length / CHAIN_ELEMENTS) }, (_, index) => ({
     offset: index * CHAIN_ELEMENTS,
