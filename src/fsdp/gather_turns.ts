@@ -3,9 +3,10 @@
  *
  * Note [Gathers and computation]: the host enqueues a step faster than a card computes it. It counts an unsharded buffer as free as
  * soon as the free is enqueued, but the card frees it after the computation that reads it. Without an order, a card with enough
- * memory could gather all units while it computes the first. So a gather waits for the computation of
- * 1. each unit that was resharded before the newest gather was enqueued: this gather overlaps with the computation of that one's unit;
- * 2. each resharded unit that was gathered before a unit which is unsharded still, and whose computation it overlaps with.
+ * memory could gather all units while it computes the first. So the gather of a unit waits for the computation of each resharded unit
+ * 1. whose reshard was enqueued before the previous gather, or
+ * 2. whose gather was enqueued before the gather of a unit that is still unsharded.
+ * It waits for nothing else, so it overlaps with the computation of the unit that was gathered last, or that is still unsharded:
  * ```text
  * one by one:     gather A | reshard A | gather B beside A | reshard B | gather C after A, beside B
  * with prefetch:  gather A | gather B beside A | reshard A | gather C after A, beside B

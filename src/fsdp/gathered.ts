@@ -10,7 +10,8 @@
  *   float32 compute dtype, and frozen values narrower than float32. Otherwise it holds the weights in the compute dtype, and each write
  *   of the shard casts them again. Frozen values of another dtype than the compute dtype are cast after the gather.
  * - unsharded buffer: the shards of all ranks, in the compute dtype. Quantized values stay quantized, and products dequantize them.
- *   The gather stream allocates and writes the buffer. The compute stream frees it in `reshard`, which `FsdpUnit` calls at the end of
+ *   The gather stream allocates and writes the buffer. `reshard` frees it on the compute stream, the current one: a card frees memory in
+ *   the order of a stream (`device/cuda/allocator.ts`), so after the computation that reads it. `FsdpUnit` calls `reshard` at the end of
  *   the unit's forward and of its backward, at the end of the pass, when a forward or a backward has failed, before the shard is
  *   written, and when the user asks for it.
  * - post-forward shard: after a forward that reshards over fewer ranks, this rank's shard of the unsharded buffer. Those ranks gather

@@ -58,8 +58,9 @@ export class ReductionInputs {
   /**
    * Takes over a gradient whose reduction is enqueued on this stream, and frees the oldest.
    *
-   * Number of reduce-scatter input buffers alive at once, the one being written or reduced included: `maxReduceScatterInputs`. 1: freed
-   * behind its reduce-scatter. n: the newest n - 1 stay until later units' reductions are enqueued.
+   * At most `maxReduceScatterInputs` input buffers are allocated at once, and the next unit's backward writes one of them. So `hold`
+   * keeps one fewer: with 1 it frees `input` at once, behind its reduce-scatter; with n the newest n - 1 stay until later units'
+   * reductions are enqueued.
    */
   hold(input: Buffer): void {
     this.#held.push(input);

@@ -110,7 +110,7 @@ export class FsdpUnit implements GradientReducer {
     this.modules = modules;
     this.policy = policy;
     this.reshardAfterForward = policy.reshardAfterForward;
-    this.#gradientDivideFactor = policy.all.size;
+    this.#gradientDivideFactor = policy.all.size; // shards times replicas
     ({ segments: this.segments, scale: this.#gradientScale } = openSegments(this, parameters, merged));
   }
 

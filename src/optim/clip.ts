@@ -162,8 +162,8 @@ function copyOf(tensor: Tensor, device: Device): Tensor {
 /**
  * The gate of an update: see Note [Gate].
  *
- * @returns the gate's address; undefined if there is none; `closed` if the gate of these parameters closed and was written again
- * for a norm of other parameters since: then the host skips the update
+ * @returns the gate's address; undefined if there is none; `closed` if the gate closed for these parameters, and a later norm of other
+ * parameters has overwritten it: then the host skips the update
  */
 export function gateOf(parameters: readonly Parameter[]): DevicePtr | "closed" | undefined {
   const { status } = deviceOf(parameters);

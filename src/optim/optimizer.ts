@@ -41,8 +41,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #states: OptimizerStates<S>;
   readonly #records: UpdateRecords<S>;
   readonly #averages: AverageUpdates = new AverageUpdates();
-  /** True if a step has failed after its first write: some parameters are updated, others are not. */
-  #failedMidStep = false;
+  /** True from the first write of a step to its end. True between steps if a step failed in between: it updated some parameters only. */
+  #isHalfUpdated = false;
   /** True while weights and averages are swapped. */
   #emaSwapped = false;
 
@@ -109,7 +109,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       );
       work.allocate();
       for (const update of updates) update();
-      this.#failedMidStep = false;
+      this.#isHalfUpdated = false;
     }
     this.#device.traits.hostWork.perLaunch(() => this.#count());
   }
@@ -138,7 +138,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       flatShard.beginWrite();
       try {
         room.begin(device, states);
-        this.#failedMidStep = true;
+        this.#isHalfUpdated = true;
         update?.();
         if (update !== undefined) bucket.isFresh = false;
         if (states.has(AVERAGE)) this.#averages.update(bucket, state(AVERAGE), gate);
@@ -157,7 +157,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
 
   /** Refuses an action if a failed step has updated only a part of the states. */
   #requireComplete(action: string): void {
-    if (!this.#failedMidStep) return;
+    if (!this.#isHalfUpdated) return;
     throw new ArgumentError(
       `Cannot ${action}: the step before failed when some parameters were updated and others were not; build model and ` +
         "optimizer anew, and load the last checkpoint",

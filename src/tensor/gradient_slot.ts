@@ -1,7 +1,7 @@
 /**
  * A gradient slot: the gradient of one parameter while backward passes add to it.
- * 1. The first contribution of a pass is written to the slot's place, by the op itself or by a copy. If earlier passes have left a
- *    sum there, it gets memory of its own.
+ * 1. The first contribution of a pass is written to the slot's place, by the op itself or by a copy. If the sum of earlier
+ *    passes is there, the contribution gets temporary memory.
  * 2. Further contributions of the pass are added to the first.
  * 3. At the end of the pass its sum is added to the sum of earlier passes.
  *

@@ -82,7 +82,7 @@ interface Wait {
   readonly ready: () => boolean;
   readonly stage: string;
   readonly awaited: number | readonly number[];
-  /** True if nothing ends the wait but what an awaited rank's host does. */
+  /** True if only awaited ranks can end the wait, and within the present call: their hosts do, not work that they have enqueued. */
   readonly isForHosts: boolean;
   /** True if this wait may succeed although the rank has left. */
   readonly mayHaveLeft: (peer: number) => boolean;

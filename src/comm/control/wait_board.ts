@@ -4,10 +4,11 @@
  * Note [Ranks that wait for each other]: a rank that has waited for a moment writes down whom it waits for, and in which call. A wait
  * ends by what an awaited rank does, and a rank does nothing while it waits. So ranks can never go on if
  * 1. each of them waits, and for none but these ranks;
- * 2. after all of them had begun to wait, each has found once more that its wait has not ended: an awaited rank may have done its part
- *    before it began to wait itself, and the other not have looked since.
+ * 2. each of them has looked once more after the last of them began to wait, and its own wait had still not ended. Without this look a
+ *    rank could be counted although the awaited rank did its part just before it began to wait.
  *
- * For the second, a rank counts how often it has looked. Its second look after another rank has read the count began later than that.
+ * For the second rule a rank counts its looks. After another rank has read the count, the first look that is counted may have begun
+ * before the reading; the second began after it.
  *
  * @module
  */
