@@ -31,10 +31,15 @@ const saysPassed = / \.\.\. ok \(|^\(pass\) /;
 type RuntimeName = "bun" | "deno";
 
 /**
- * Folders whose subject depends on the runtime: FFI, sockets, processes, Workers. Without `--all` only their files run under
- * both runtimes, and files that name `RUNTIME`. Every other file runs under one of both.
+ * Folders whose subject depends on the runtime: FFI, sockets, processes, locks, Workers. Without `--all` only these files run under
+ * both runtimes; every other file runs under one of both:
+ * 1. files in these folders,
+ * 2. files that import what calls a runtime ({@link callsRuntime}),
+ * 3. files that name `RUNTIME`.
  */
-const ofRuntimes = ["cli", "comm", "faults", "ffi", "launch", "public", "runtime"];
+const ofRuntimes = ["cli", "comm", "faults", "ffi", "launch", "locks", "public", "runtime"];
+/** An import of a room whose code differs between runtimes, or of a file that calls the runtime's own files and processes. */
+const callsRuntime = /from "[./]*src\/(?:(?:ffi|launch|locks)\/|runtime\/(?:env|files|processes|signals)\.ts)/;
 
 /** A file under a runtime. */
 interface Place {
@@ -132,8 +137,9 @@ async function main(argv: readonly string[]): Promise<number> {
 
 /** True if a file's tests may end otherwise under the other runtime. */
 function isOfRuntimes(file: string): boolean {
-  return ofRuntimes.some((folder) => file.startsWith(`tests/${folder}/`)) ||
-    /\bRUNTIME\b/.test(readFileSync(file, "utf8"));
+  const text = readFileSync(file, "utf8");
+  return ofRuntimes.some((folder) => file.startsWith(`tests/${folder}/`)) || callsRuntime.test(text) ||
+    /\bRUNTIME\b/.test(text);
 }
 
 async function runJobs(jobs: readonly Job[], atOnce: number, reports: string): Promise<JobResult[]> {

@@ -5,8 +5,8 @@ import process from "node:process";
 import { after } from "node:test";
 import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { keepRanks } from "./kept_ranks.ts";
-import { flagsIn, metricLines, run, startAlone, startRun } from "./runs.ts";
+import { keepRanks } from "../train/kept_ranks.ts";
+import { flagsIn, metricLines, run, startAlone, startRun } from "../train/runs.ts";
 
 const kept = keepRanks();
 after(() => kept[Symbol.dispose]());
