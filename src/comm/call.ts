@@ -49,7 +49,7 @@ export interface Call {
   readonly detail: number;
   /** Number of the call in its group, from 1 without gaps. */
   readonly sequence: number;
-  /** Step of the training; 0 before the first. */
+  /** Step of the training; 0 before the first, and in a loop that does not tell its steps. */
   readonly step: number;
 }
 
@@ -72,6 +72,11 @@ export function describeCall(call: Omit<Call, "detail">): string {
     ...count === 0 && dtype === undefined ? [] : [countOf(byteLengthOf(call), "byte")],
   ];
   return `${kind} '${unit}'${facts.length === 0 ? "" : ` (${facts.join(", ")})`}`;
+}
+
+/** The words of {@link describeCall}, with the step where that is known. */
+export function describeInStep(call: Omit<Call, "detail">): string {
+  return `${describeCall(call)}${call.step === 0 ? "" : ` of step ${call.step}`}`;
 }
 
 /** Initial value of a hash. */

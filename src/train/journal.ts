@@ -150,7 +150,7 @@ export class RunJournal implements Disposable {
     const places = ranks.map(({ rank, state, calls }): RankPlace => {
       const newest = calls.at(-1);
       const call = newest === undefined ? null : `${newest.kind} '${newest.unit}'`;
-      return { rank, state, call, step: newest?.step ?? null };
+      return { rank, state, call, step: newest === undefined || newest.step === 0 ? null : newest.step };
     });
     this.#write({ type: "ranks", time, ranks: places });
   }

@@ -46,7 +46,7 @@ plainTest("WaitBoard begins anew when one of the ranks has waited for something 
 const CASES: readonly (readonly [what: Divergence, says: RegExp])[] = [
   [
     "another group",
-    /rank 3 waits in barrier 'a call of my own' \(group 'world', step 0, call \d+\) for rank 0/,
+    /rank 3 waits in barrier 'a call of my own' \(group 'world', call \d+\) for rank 0/,
   ],
   [
     "no message",

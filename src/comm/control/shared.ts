@@ -16,7 +16,7 @@
  *
  * @module
  */
-import { byteLengthOf, type Call, describeCall, isCollective } from "../call.ts";
+import { byteLengthOf, type Call, describeCall, describeInStep, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
 import type { AbortArea, Absence } from "./abort.ts";
@@ -291,10 +291,10 @@ export abstract class SharedControlPlane extends ControlPlane {
     super.stop(`${detail}; ${REMEDY}`, gone);
   }
 
-  /** The present call, with its group, step and number. */
+  /** The present call, with its group, number, and step where that is known: loops of one's own do not tell it. */
   #whereabouts(): string {
     const [{ facts: { op, sequence } }, { place, call }] = [this.failure(""), this];
-    return `${op} (${place}, step ${call === undefined ? 0 : call.step}, call ${sequence})`;
+    return `${op} (${place}, ${call === undefined || call.step === 0 ? "" : `step ${call.step}, `}call ${sequence})`;
   }
 
   #expire(stage: string, awaited: readonly number[]): never {
@@ -354,8 +354,8 @@ export abstract class SharedControlPlane extends ControlPlane {
     const sequence = this.#log.newest(rank);
     if (sequence === 0) return "seen joining, with no call yet";
     const call = this.#log.read(rank, sequence, P2P_ENTRY) ?? this.#log.read(rank, sequence);
-    const where = Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after";
-    return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)} of step ${call.step}`}`;
+    const seen = `seen ${Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after"} call ${sequence}`;
+    return call === undefined ? seen : `${seen}, ${describeInStep(call)}`;
   }
 
   /** Compares this rank's calls with the known calls of the ranks that it follows. */
