@@ -157,7 +157,7 @@ async function assets(): Promise<Files> {
 
 /** The licences of packages among the files that scripts are made of. */
 function licencesOf(inputs: readonly string[]): string {
-  const names = new Set(inputs.flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));
+  const names = new Set(inputs.flatMap((input) => /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));
   return [...names].toSorted().map((name) => {
     const folder = `${ROOT}node_modules/${name}`;
     const file = readdirSync(folder).find((one) => /^licen[cs]e/i.test(one));
