@@ -71,9 +71,13 @@ ${runs.map((run, i) => runMarkup(run, i, runs.length))}
   return `${page}<style>${style}</style>\n</head>\n<body>${body}${data}\n${tags}\n</body>\n</html>\n`;
 }
 
-/** Markup of a run's sections by their ids, for a live page that replaces it. */
-export function sectionsOf(run: RecordedRun): Readonly<Record<string, string>> {
-  return Object.fromEntries(partsOf(run).map(([id, , markup]) => [id, markup.text]));
+/** Sections that change with every step; the others change with the record, events or traces of a run. */
+const BY_STEP = ["facts", "ranks"];
+
+/** Markup of a run's sections by their ids, for a live page that replaces it: those that change with every step, or the others. */
+export function sectionsOf(run: RecordedRun, which: "by step" | "others"): Readonly<Record<string, string>> {
+  const parts = partsOf(run).filter(([id]) => BY_STEP.includes(id) === (which === "by step"));
+  return Object.fromEntries(parts.map(([id, , markup]) => [id, markup().text]));
 }
 
 /** The numbers that charts draw. */
@@ -95,30 +99,30 @@ export function dataOf(runs: readonly RecordedRun[]): unknown {
 }
 
 /** Sections of one run. */
-function partsOf(run: RecordedRun): readonly (readonly [id: string, title: string, markup: Html])[] {
+function partsOf(run: RecordedRun): readonly (readonly [id: string, title: string, markup: () => Html])[] {
   return [
-    ["facts", "The run", factsOf(run)],
-    ["memory", "Memory by owner", memoryOf(run)],
-    ["ranks", "Ranks that were late", ranksOf(run)],
-    ["timeline", "A step of each rank", run.timeline === undefined ? noTimeline : timelineMarkup(run.timeline)],
-    ["sharding", "Sharding", shardingOf(run)],
-    ["configuration", "Configuration", configurationOf(run)],
-    ["environment", "Environment", environmentOf(run)],
-    ["samples", "Samples", samplesOf(run)],
-    ["events", "Warnings and saves", eventListOf(run)],
+    ["facts", "The run", () => factsOf(run)],
+    ["memory", "Memory by owner", () => memoryOf(run)],
+    ["ranks", "Ranks that were late", () => ranksOf(run)],
+    ["timeline", "A step of each rank", () => run.timeline === undefined ? noTimeline : timelineMarkup(run.timeline)],
+    ["sharding", "Sharding", () => shardingOf(run)],
+    ["configuration", "Configuration", () => configurationOf(run)],
+    ["environment", "Environment", () => environmentOf(run)],
+    ["samples", "Samples", () => samplesOf(run)],
+    ["events", "Warnings and saves", () => eventListOf(run)],
   ];
 }
 
 function runMarkup(run: RecordedRun, index: number, count: number): Html {
   const parts = partsOf(run);
   // Of one run the facts come first, above the charts.
-  if (count === 1) return safe`${parts.slice(1).map(([id, title, markup]) => section(id, title, markup))}`;
+  if (count === 1) return safe`${parts.slice(1).map(([id, title, markup]) => section(id, title, markup()))}`;
   return safe`
     <section class="run"
       aria-labelledby="run${index}"><h2 id="run${index}">${mark(index)} ${run.name}</h2>${
     parts.map((
       [id, title, markup],
-    ) => safe`<details${id === "facts" ? opened : undefined}><summary>${title}</summary>${markup}</details>`)
+    ) => safe`<details${id === "facts" ? opened : undefined}><summary>${title}</summary>${markup()}</details>`)
   }</section>
   `;
 }

@@ -51,7 +51,21 @@ export const IDENTITY_EVENT = "fullyshard";
 const UNRECORDED: Span = { end: () => {}, [Symbol.dispose]: () => {} };
 
 /** An event of the trace event format. */
-export type TraceRecord = Readonly<Record<string, unknown>>;
+export interface TraceRecord {
+  /** Kind: facts, begin or end of a span, or a kernel. */
+  readonly ph: "M" | "B" | "E" | "X";
+  /** The rank. */
+  readonly pid: number;
+  /** Number of the track. */
+  readonly tid?: number;
+  /** Microseconds. */
+  readonly ts?: number;
+  /** Microseconds that a kernel took. */
+  readonly dur?: number;
+  readonly name?: string;
+  readonly cat?: string;
+  readonly args?: Readonly<Record<string, unknown>>;
+}
 
 /** Receives the events of a trace. */
 export interface TraceSink {
@@ -97,12 +111,12 @@ export class Trace {
     this.#sink = sink;
     this.#rank = rank;
     const origin = originOfElapsed();
-    this.#write({ name: IDENTITY_EVENT, ph: "M", args: { rank, worldSize, run, origin } });
-    this.#write({ name: "process_name", ph: "M", args: { name: `rank ${rank}` } });
-    this.#write({ name: "process_sort_index", ph: "M", args: { sort_index: rank } });
+    this.#write({ name: IDENTITY_EVENT, ph: "M", pid: rank, args: { rank, worldSize, run, origin } });
+    this.#write({ name: "process_name", ph: "M", pid: rank, args: { name: `rank ${rank}` } });
+    this.#write({ name: "process_sort_index", ph: "M", pid: rank, args: { sort_index: rank } });
     for (const [tid, name] of TRACKS.entries()) {
-      this.#write({ name: "thread_name", ph: "M", tid, args: { name } });
-      this.#write({ name: "thread_sort_index", ph: "M", tid, args: { sort_index: tid } });
+      this.#write({ name: "thread_name", ph: "M", pid: rank, tid, args: { name } });
+      this.#write({ name: "thread_sort_index", ph: "M", pid: rank, tid, args: { sort_index: tid } });
     }
     this.flush();
   }
@@ -117,11 +131,11 @@ export class Trace {
     if (this.#sink === undefined) return UNRECORDED;
     const spans = this.#spans[track];
     const tid = TRACKS.indexOf(track);
-    this.#write({ name, cat, ph: "B", ts: this.now(), tid, args });
+    this.#write({ name, cat, ph: "B", pid: this.#rank, ts: this.now(), tid, args });
     const end = (): void => {
       const place = spans.lastIndexOf(span);
       if (place < 0) return;
-      for (const _ of spans.splice(place)) this.#write({ ph: "E", ts: this.now(), tid });
+      for (const _ of spans.splice(place)) this.#write({ ph: "E", pid: this.#rank, ts: this.now(), tid });
     };
     const span: Span = { end, [Symbol.dispose]: end };
     spans.push(span);
@@ -138,7 +152,7 @@ export class Trace {
     const tid = TRACKS.indexOf(this.within ?? track);
     const dur = Math.round((end - begin) * 1e3) / 1e3;
     const { flops, bytes } = work;
-    this.#write({ name, cat: "kernel", ph: "X", ts: begin, dur, tid, args: { flops, bytes } });
+    this.#write({ name, cat: "kernel", ph: "X", pid: this.#rank, ts: begin, dur, tid, args: { flops, bytes } });
   }
 
   /** Makes the events so far survive if this process is killed. */
@@ -155,6 +169,6 @@ export class Trace {
   }
 
   #write(event: TraceRecord): void {
-    this.#sink?.event({ ...event, pid: this.#rank });
+    this.#sink?.event(event);
   }
 }

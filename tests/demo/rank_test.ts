@@ -147,10 +147,10 @@ test("EventTeller tells what it knows before a rank is held", async () => {
     events.push(...told);
     pace.free();
   });
-  teller.event({ ph: "B", tid: 2, cat: "collective", name: "gather a", ts: 1, args: { unit: "a", bytes: 8 } });
+  teller.event({ ph: "B", pid: 0, tid: 2, cat: "collective", name: "gather a", ts: 1, args: { unit: "a", bytes: 8 } });
   assert.deepEqual(events.map(({ name, bytes, track }) => [name, bytes, track]), [["gather a", 8, "gather"]]);
-  teller.event({ ph: "E", tid: 2, ts: 2 });
-  teller.event({ ph: "X", tid: 1, cat: "kernel", name: "gemm", ts: 3 });
+  teller.event({ ph: "E", pid: 0, tid: 2, ts: 2 });
+  teller.event({ ph: "X", pid: 0, tid: 1, cat: "kernel", name: "gemm", ts: 3 });
   teller.close();
   assert.deepEqual(events.map(({ phase }) => phase), ["begin", "end"]);
 });

@@ -1,9 +1,10 @@
 /**
- * Sends the newest state of a run to readers. A reader that is slow misses states in between, and never makes a queue: at most one
- * state is on its way to it, and the newest one follows.
+ * Sends the newest state of a run to readers, in parts with a name each. A reader that is slow misses states in between, and never
+ * makes a queue: at most one state of each part is on its way to it, and the newest one follows.
  *
  * @module
  */
+import { InternalError } from "../../errors.ts";
 
 /** A connection to a reader. */
 export interface FeedSink {
@@ -23,13 +24,14 @@ export interface FeedReader {
 interface Connection {
   readonly sink: FeedSink;
   isBusy: boolean;
-  /** True if a state came that it has not been sent. */
-  isBehind: boolean;
+  /** Names of parts of which a state came that it has not been sent. */
+  readonly behind: Set<string>;
 }
 
 /** Sends states to all readers. */
 export class Feed {
-  #newest: string | undefined;
+  /** Newest states by name. */
+  readonly #newest = new Map<string, string>();
   readonly #connections = new Set<Connection>();
 
   /** Number of readers. */
@@ -39,7 +41,7 @@ export class Feed {
 
   /** Adds a reader, which gets the newest state at once. */
   add(sink: FeedSink): FeedReader {
-    const connection: Connection = { sink, isBusy: false, isBehind: this.#newest !== undefined };
+    const connection: Connection = { sink, isBusy: false, behind: new Set(this.#newest.keys()) };
     this.#connections.add(connection);
     connection.isBusy = !sink.write("retry: 1000\n\n");
     this.#send(connection);
@@ -52,11 +54,13 @@ export class Feed {
     };
   }
 
-  /** Takes a state. @param name of the event @param data one line */
+  /** Takes a state of a part, and sends it unless readers have the same. @param name of the part and its event @param data one line */
   publish(name: string, data: string): void {
-    this.#newest = `event: ${name}\ndata: ${data}\n\n`;
+    const text = `event: ${name}\ndata: ${data}\n\n`;
+    if (this.#newest.get(name) === text) return;
+    this.#newest.set(name, text);
     for (const connection of this.#connections) {
-      connection.isBehind = true;
+      connection.behind.add(name);
       this.#send(connection);
     }
   }
@@ -64,7 +68,7 @@ export class Feed {
   /** Sends a last event to all readers, behind the newest state, and ends them. @param data one line */
   end(name: string, data: string): void {
     for (const connection of this.#connections) {
-      if (connection.isBehind && this.#newest !== undefined) connection.sink.write(this.#newest);
+      for (const behind of connection.behind) connection.sink.write(this.#textOf(behind));
       connection.sink.write(`event: ${name}\ndata: ${data}\n\n`);
       connection.sink.end();
     }
@@ -72,8 +76,15 @@ export class Feed {
   }
 
   #send(connection: Connection): void {
-    if (connection.isBusy || !connection.isBehind || this.#newest === undefined) return;
-    connection.isBehind = false;
-    connection.isBusy = !connection.sink.write(this.#newest);
+    if (connection.isBusy || connection.behind.size === 0) return;
+    const texts = [...connection.behind].map((name) => this.#textOf(name));
+    connection.behind.clear();
+    connection.isBusy = !connection.sink.write(texts.join(""));
+  }
+
+  #textOf(name: string): string {
+    const text = this.#newest.get(name);
+    if (text === undefined) throw new InternalError(`no state of '${name}' was published`);
+    return text;
   }
 }

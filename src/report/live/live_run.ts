@@ -20,10 +20,13 @@ export class LiveRun {
   readonly #folder: string;
   readonly #name: string;
   readonly #begun: number;
-  #sizes = "";
+  /** Bytes of the metrics, and of the other files. */
+  #sizes = { metrics: -1, others: "" };
   #timeline: Timeline | undefined;
   #tracesAt = -Infinity;
   #run: RecordedRun;
+  /** The rest of the state, while it stays as it is. */
+  #rest: string | undefined;
   readonly #metrics: GrowingSeries;
 
   /** @param begun milliseconds since the epoch; what an earlier run has left in the folder is not shown */
@@ -40,27 +43,42 @@ export class LiveRun {
     return this.#run;
   }
 
-  /** Looks again; true if anything has changed. */
+  /** Looks again; true if anything has changed. A step changes the metrics alone, so mostly only their new lines are read. */
   look(): boolean {
-    const sizes = [METRICS_FILE, EVENTS_FILE, RUN_FILE].map((name) => sizeOf(`${this.#folder}/${name}`)).join();
-    if (sizes === this.#sizes) return false;
+    const sizes = {
+      metrics: sizeOf(`${this.#folder}/${METRICS_FILE}`),
+      others: [EVENTS_FILE, RUN_FILE].map((name) => sizeOf(`${this.#folder}/${name}`)).join(),
+    };
+    if (sizes.metrics === this.#sizes.metrics && sizes.others === this.#sizes.others) return false;
     const rest = this.#timeline === undefined ? FIRST_TRACES_EVERY_MS : TRACES_EVERY_MS;
     const tracesAreDue = performance.now() - this.#tracesAt > rest;
     try {
-      const run = readRun(this.#folder, { withTraces: tracesAreDue, series: this.#metrics.read() });
+      const series = this.#metrics.read();
+      const isStep = sizes.others === this.#sizes.others && this.#run.record !== undefined && !tracesAreDue;
+      if (isStep && series !== undefined) {
+        this.#run = { ...this.#run, series };
+        this.#sizes = sizes;
+        return true;
+      }
+      const run = readRun(this.#folder, { withTraces: tracesAreDue, series });
       this.#sizes = sizes;
       if (run.record === undefined || run.record.started < this.#begun) return false;
       if (tracesAreDue) [this.#timeline, this.#tracesAt] = [run.timeline, performance.now()];
       this.#run = { ...run, timeline: this.#timeline };
+      this.#rest = undefined;
       return true;
     } catch {
       return false; // a file that is being replaced; the next look finds it
     }
   }
 
-  /** The state of the page, on one line. */
-  state(): string {
-    return JSON.stringify({ data: dataOf([this.#run]), sections: sectionsOf(this.#run) });
+  /** The state of the page in parts, each on one line: what changes with every step, and the rest. */
+  state(): { readonly run: string; readonly rest: string } {
+    this.#rest ??= JSON.stringify({ sections: sectionsOf(this.#run, "others") });
+    return {
+      run: JSON.stringify({ data: dataOf([this.#run]), sections: sectionsOf(this.#run, "by step") }),
+      rest: this.#rest,
+    };
   }
 
   #waiting(): RecordedRun {

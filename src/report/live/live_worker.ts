@@ -18,8 +18,8 @@ import { LiveWords } from "./words.ts";
 /** Least milliseconds between two looks at the folder. */
 const LOOK_EVERY_MS = 250;
 
-/** A look is followed by so many times its own time without one, so that looks take less than 2 % of a core from the ranks, */
-const REST_PER_LOOK = 60;
+/** A look is followed by so many times its own time without one, so that looks take about half a percent of a core from the ranks, */
+const REST_PER_LOOK = 200;
 /** but by no more milliseconds than these. */
 const MOST_REST_MS = 5000;
 
@@ -89,6 +89,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
   if (!("route" in verdict)) return end(response, verdict.status, verdict.text);
   switch (verdict.route) {
     case "page": {
+      lookIfDue();
       const page = await renderReport([live.run], controls);
       response.writeHead(200, { ...HEADERS, "Content-Type": "text/html; charset=utf-8" });
       response.end(page);
@@ -107,6 +108,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
 function follow(response: ServerResponse): void {
   if (feed.size >= MOST_READERS) return end(response, 403, `${MOST_READERS} pages are open: close one.`);
   response.writeHead(200, { ...HEADERS, "Content-Type": "text/event-stream" });
+  lookIfDue();
   const reader = feed.add({ write: (text) => response.write(text), end: () => void response.end() });
   response.on("drain", () => reader.drained());
   response.on("close", () => reader.gone());
@@ -117,16 +119,25 @@ function end(response: ServerResponse, status: number, text: string): void {
   response.end(`${text}\n`);
 }
 
-/** Looks at the folder when that is due, and at the run's words each time. */
+/** Looks at the folder, if that is due, and tells readers what has changed. */
+function lookIfDue(): void {
+  const started = performance.now();
+  if (started < due) return;
+  if (live.look()) {
+    const { run, rest } = live.state();
+    feed.publish("run", run);
+    feed.publish("rest", rest);
+  }
+  const now = performance.now();
+  due = now + Math.min(MOST_REST_MS, REST_PER_LOOK * Math.min(lastLook, now - started));
+  lastLook = now - started;
+}
+
+/** Looks at the run's words each time, and at the folder while there are readers. */
 function look(server: LoopbackServer): void {
   const hasEnded = words.get("ended") !== 0;
-  const started = performance.now();
-  if (hasEnded || started >= due) {
-    if (live.look()) feed.publish("run", live.state());
-    const now = performance.now();
-    due = now + Math.min(MOST_REST_MS, REST_PER_LOOK * Math.min(lastLook, now - started));
-    lastLook = now - started;
-  }
+  if (hasEnded) due = 0;
+  if (hasEnded || feed.size > 0) lookIfDue();
   if (hasEnded) {
     feed.end("end", JSON.stringify({ failure: words.reason }));
     words.set("closed");

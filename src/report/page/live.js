@@ -24,11 +24,14 @@
 
   const source = new EventSource("events");
   source.addEventListener("open", () => say("The run goes on; this page follows it."));
-  source.addEventListener("run", ({ data }) => {
-    const { data: detail, sections } = JSON.parse(data);
-    dispatchEvent(new CustomEvent("fullyshard-data", { detail }));
-    for (const [id, markup] of Object.entries(sections)) replace(id, markup);
-  });
+  // What changes with every step comes apart from what seldom changes.
+  for (const part of ["run", "rest"]) {
+    source.addEventListener(part, ({ data }) => {
+      const { data: detail, sections } = JSON.parse(data);
+      if (detail !== undefined) dispatchEvent(new CustomEvent("fullyshard-data", { detail }));
+      for (const [id, markup] of Object.entries(sections)) replace(id, markup);
+    });
+  }
   source.addEventListener("end", ({ data }) => {
     source.close();
     const { failure } = JSON.parse(data);
