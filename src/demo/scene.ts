@@ -122,6 +122,8 @@ export class RankScene {
   #move({ phase, category, track, name, unit: unitName, time }: DemoEvent, unit: UnitState | undefined): void {
     const activity = category === "free" ? "free" : activityOf(track, name);
     if (activity === undefined) return;
+    // Before the first step a write is of first values, and no optimizer has states.
+    if (activity === "update" && this.step === 0) return;
     this.#mark(phase, { track, activity, name, begin: time, end: undefined }, time);
     if (phase === "begin") {
       const isBackward = this.#computes === "backward";

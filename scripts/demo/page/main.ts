@@ -120,7 +120,7 @@ function train(): void {
   byId("ranks-view", HTMLDivElement).replaceChildren();
   victim?.replaceChildren(...training.ranks.map(({ rank }) => new Option(String(rank), String(rank))));
   if (victim !== undefined) victim.value = String(settings.ranks - 1);
-  setText(now, "The ranks start: each loads the library and draws its part of the model.");
+  setText(now, "The ranks start: each loads the library and makes first, random values for its shards.");
   requestDrawing();
 }
 
@@ -155,7 +155,7 @@ function drawStory(training: PageTraining): void {
   const first = training.ranks.find(({ state }) => state !== "killed");
   const current = isHeld() && !training.isOver ? first?.scene?.moment : undefined;
   if (current !== undefined) setText(now, sentenceOf(current, training.settings));
-  else if (training.isOver) setText(now, "The training has ended.");
+  else if (training.isOver) setText(now, endOf(training));
   else if (isHeld() && training.step > 0) setText(now, `Step ${training.step} is done.`);
   else if (first?.state === "trains") setText(now, `Trains at full speed: step ${training.step + 1}.`);
   const about = current === undefined ? "" : storyOf(current, training.settings);
@@ -166,6 +166,14 @@ function drawStory(training: PageTraining): void {
   const errors = training.ranks.filter(({ state }) => state === "failed");
   failure.hidden = errors.length === 0;
   setText(failure, errors.map(({ rank, error }) => `Rank ${rank}: ${error}`).join("\n"));
+}
+
+/** The end of a training in a sentence. */
+function endOf({ ranks }: PageTraining): string {
+  const killed = ranks.find(({ state }) => state === "killed");
+  if (killed !== undefined) return `Rank ${killed.rank} was killed, and the other ranks have ended with an error:`;
+  const hasFailed = ranks.some(({ state }) => state === "failed");
+  return hasFailed ? "The training has ended with an error:" : "The training has ended.";
 }
 
 function drawControls({ isOver, isPaused, isWaiting, ranks: all }: PageTraining): void {

@@ -12,13 +12,13 @@ import type { PageRank, PageTraining } from "./training.ts";
 
 /** Owners in the order in which they are drawn, each with its color and what it is called. */
 const OWNERS: readonly (readonly [keyof MemoryTerms, string])[] = [
-  ["parameters", "parameters"],
-  ["gathered", "gathered units"],
-  ["gradients", "whole gradients"],
-  ["gradient shards", "gradients, own part"],
+  ["parameters", "parameters that it keeps"],
+  ["gathered", "whole units, for a moment"],
+  ["gradients", "gradients of whole units"],
+  ["gradient shards", "gradients of its shards"],
   ["optimizer", "optimizer's states"],
   ["activations", "activations"],
-  ["staging", "staging of transfers"],
+  ["staging", "messages to other ranks"],
 ];
 
 const classOf = (owner: string): string => `of-${owner.replace(" ", "-")}`;
@@ -49,12 +49,12 @@ export class MemoryView {
     this.#training = training;
     legend("memory-legend", OWNERS.map(([owner, text]) => [classOf(owner), text] as const));
     const isSharded = training.settings.strategy === "fsdp";
-    const [own, other] = isSharded ? ["sharded", "replicated"] : ["replicated", "sharded"];
+    const [own, other] = isSharded ? ["FSDP", "DDP"] : ["DDP", "FSDP"];
     const cards: HTMLElement[] = [];
     this.#bars = training.ranks.map(({ rank }) => {
       const card = made("section", "memory-card");
       card.setAttribute("aria-label", `Memory of rank ${rank}`);
-      const bars = { now: bar(`${own}, now`), peak: bar(`${own}, highest`), other: bar(`${other}, highest`) };
+      const bars = { now: bar(`${own}, now`), peak: bar(`${own}, at most`), other: bar(`${other}, at most`) };
       card.append(made("p", "memory-head", `Rank ${rank}`), bars.now.line, bars.peak.line, bars.other.line);
       cards.push(card);
       return bars;

@@ -62,10 +62,13 @@ export class TimelineView {
       return isHeld || scene.lastSpans.length === 0 || this.#training.isOver ? scene.spans : scene.lastSpans;
     };
     const all = scenes.map(spansOf);
-    const begin = Math.min(...all.map(([first]) => first?.begin ?? Infinity));
-    const end = Math.max(...all.flat().map((span) => span.end ?? span.begin), begin + 1);
+    // A killed rank's last step may lie far behind the step of the others, and is then not drawn.
+    const seen = all.filter((_, i) => this.#training.ranks[i]?.state !== "killed");
+    const begin = Math.min(...seen.map(([first]) => first?.begin ?? Infinity));
+    const end = Math.max(...seen.flat().map((span) => span.end ?? span.begin), begin + 1);
     for (const [i, picture] of this.#pictures.entries()) {
-      picture.replaceChildren(...(all[i] ?? []).map((span) => barOf(span, { begin, end })));
+      const spans = (all[i] ?? []).filter((span) => span.begin >= begin && span.begin <= end);
+      picture.replaceChildren(...spans.map((span) => barOf(span, { begin, end })));
     }
   }
 }

@@ -16,29 +16,32 @@ export function storyOf({ activity }: Moment, { strategy }: DemoSettings): strin
 export function sentenceOf({ activity, unit, isBackward, call }: Moment, settings: DemoSettings): string {
   const { ranks, strategy, checkpointing } = settings;
   const name = shortName(unit);
-  const part = ranks === 1 ? "all of it" : `a ${ranks === 2 ? "half" : `part of ${ranks}`}`;
   switch (activity) {
     case "gather":
-      return `All-gather of ${name}${
-        isBackward ? ", for the backward" : ""
-      }: each rank gives ${part}, and all of them get the whole.`;
+      return ranks === 1
+        ? `All-gather of ${name}: with one rank there is nothing to send.`
+        : `All-gather of ${name}${
+          isBackward ? ", for the backward" : ""
+        }: each rank sends its shard to all others, so all of them get the whole unit.`;
     case "forward":
-      return `Forward of ${name}: every rank computes it on its own texts.`;
+      return `Forward of ${name}: every rank computes it on its own samples.`;
     case "backward":
       return `Backward of ${name}${
-        checkpointing ? ", after its forward once more" : ""
-      }: every rank gets the gradients for its own texts.`;
+        checkpointing ? ", after its forward was computed again" : ""
+      }: every rank gets gradients of the whole unit, for its own samples.`;
     case "free":
-      return `Free of ${name}: the parts of the other ranks are dropped.`;
+      return `Free of ${name}: each rank drops the shards of the others from its memory, and keeps its own.`;
     case "update":
-      return `Optimizer, ${name}: each rank changes its own part.`;
+      return strategy === "ddp"
+        ? `Optimizer, ${name}: every rank changes its copy, all in the same way.`
+        : `Optimizer, ${name}: each rank changes the parameters of its own shard.`;
     case "reduce":
-      if (call === "all-reduce loss") return "All-reduce of the loss: the ranks add up their losses to know the mean.";
+      if (call === "all-reduce loss") return "All-reduce of the loss: the ranks add up their losses, to know the mean.";
       if (call === "all-reduce gradient norm") {
-        return "All-reduce of the gradient's norm: each rank knows its parts only, and the sum of all decides if gradients are scaled down.";
+        return "All-reduce of the gradients' norm: the ranks add up the sizes of their gradients, which are scaled down if the sum is too large.";
       }
       return strategy === "ddp"
-        ? "All-reduce: the gradients of all ranks are added up, and every rank gets all of the sum."
-        : `Reduce-scatter of ${name}: gradients are added over all ranks, and each rank keeps the sum of its own part.`;
+        ? "All-reduce: the gradients of all ranks are added up, and every rank gets the whole sum."
+        : `Reduce-scatter of ${name}: the gradients of all ranks are added up, and each rank gets the sum for its own shard alone.`;
   }
 }
