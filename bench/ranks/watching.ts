@@ -1,38 +1,38 @@
 /**
- * A rank that trains a Llama of 7.9 M parameters with everything that can watch it, or with nothing, and tells on rank 0 the median
- * milliseconds from step to step, the milliseconds of processors that all threads of its process take for a step, and the microseconds
- * of a line of metrics.
+ * A rank that trains a Llama with everything that can watch it, or with nothing, a turn of some steps at a time. Between turns it
+ * waits, so that `bench/watching.ts` can let a watched and an unwatched run compute by turns.
  *
- * Usage: watching.ts <watched|plain> <folder>
+ * Usage: watching.ts <watched|plain> <model> <turns> <folder>
  *
  * @module
  */
+import { existsSync, renameSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { resolveConfig } from "fullyshard/config";
 import { typescriptLib } from "../../examples/typescript_lib.ts";
+import { sleep } from "../../src/runtime/clock.ts";
 import { Logger } from "../../src/runtime/log.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
-import { MetricsFile, type StepMetrics } from "../../src/train/metrics.ts";
 import { runTraining } from "../../src/train/trainer.ts";
-import { median } from "../figures.ts";
-import { LLAMA_8M } from "./models.ts";
+import { turnFile, type TurnTimes, WATCHED, WATCHED_MODELS } from "../watched.ts";
 
-/** Steps before those that are timed: compilers of JavaScript work beside the first ones. */
-const WARM_UP = 8;
-const TIMED = 16;
-const LINES = 500;
-
-const [mode = "plain", folder = "."] = process.argv.slice(2);
-const watched = ["--live", "--trace", `${folder}/trace`];
+const [mode = "plain", name = "", turns = "1", folder = "."] = process.argv.slice(2);
+const model = WATCHED_MODELS[name];
+if (model === undefined) {
+  throw new Error(`expected a model of ${Object.keys(WATCHED_MODELS).join(", ")}, got '${name}'`);
+}
+const { config: hfConfig, batch, seq, warmUp, turn } = model;
+const out = `${folder}/run`;
 const config = await resolveConfig(TRAIN_SECTIONS, {
   argv: [
-    ...["--data", typescriptLib(), "--out", `${folder}/run`, "--cache", `${folder}/cache`, "--set-aside"],
-    ...["--cpu-math", "native", "--steps", String(WARM_UP + TIMED), "--sample-tokens", "0"],
-    ...["--global-batch", "4", "--sequence-length", String(LLAMA_8M.seq)],
-    ...mode === "watched" ? watched : ["--no-report"],
+    ...["--data", typescriptLib(), "--out", out, "--cache", `${folder}/cache`, "--set-aside", "--save-every", "0"],
+    ...["--cpu-math", "native", "--steps", String(warmUp + turn * Number(turns)), "--sample-tokens", "0"],
+    ...["--global-batch", String(batch), "--sequence-length", String(seq)],
+    ...mode === WATCHED ? ["--live", "--trace", `${out}/traces`] : ["--no-report"],
   ],
 });
-const reader = mode === "watched" && process.env["RANK"] === "0"
+const isMain = process.env["RANK"] === "0";
+const reader = mode === WATCHED && isMain
   ? new Worker(new URL("./watching_reader.ts", import.meta.url), { type: "module" })
   : undefined;
 const log = new Logger({
@@ -41,28 +41,34 @@ const log = new Logger({
     if (address !== undefined) reader?.postMessage(address);
   },
 });
-const times: number[] = [];
-const processor: number[] = [];
-let last: StepMetrics | undefined;
+
+/** Milliseconds of the clock, and those of processors that all threads of this process have taken. */
+function now(): { readonly wall: number; readonly processor: number } {
+  const { user, system } = process.cpuUsage();
+  return { wall: performance.now(), processor: (user + system) / 1000 };
+}
+
+let begun = now();
 await runTraining(config, {
   log,
-  hfConfig: LLAMA_8M.config,
+  hfConfig,
   output: { line: () => {}, status: undefined },
-  onStep: (line) => {
-    times.push(performance.now());
-    const { user, system } = process.cpuUsage();
-    processor.push((user + system) / 1000);
-    last = line;
+  onStep: async ({ step }) => {
+    if (step < warmUp || (step - warmUp) % turn !== 0) return;
+    const done = (step - warmUp) / turn;
+    if (isMain) {
+      const { wall, processor } = now();
+      const times: TurnTimes = { step: (wall - begun.wall) / turn, processor: (processor - begun.processor) / turn };
+      const file = turnFile(folder, "done", done);
+      writeFileSync(`${file}.partial`, JSON.stringify(times));
+      renameSync(`${file}.partial`, file);
+    }
+    if (done === Number(turns)) return;
+    while (!existsSync(turnFile(folder, "begin", done + 1))) {
+      if (!existsSync(folder)) throw new Error(`the benchmark has removed '${folder}', as the other run has failed`);
+      await sleep(5);
+    }
+    begun = now();
   },
 });
 reader?.terminate();
-if (process.env["RANK"] === "0" && last !== undefined) {
-  const steps = times.slice(WARM_UP).map((time, i) => time - (times[WARM_UP + i - 1] ?? NaN));
-  using metrics = new MetricsFile(`${folder}/metrics`, 0);
-  metrics.write(last);
-  const begun = performance.now();
-  for (let i = 0; i < LINES; i++) metrics.write(last);
-  process.stdout.write(`line-us ${1000 * (performance.now() - begun) / LINES}\n`);
-  process.stdout.write(`step-ms ${median(steps)}\n`);
-  process.stdout.write(`processor-ms ${((processor.at(-1) ?? NaN) - (processor[WARM_UP - 1] ?? NaN)) / TIMED}\n`);
-}
