@@ -41,8 +41,10 @@ export interface ReadOptions {
  * @throws {FileError} if there is no such folder, or it holds neither a run record nor metrics
  */
 export function readRun(folder: string, { withTraces = true, series: known }: ReadOptions = {}): RecordedRun {
-  if (pathKind(folder) !== "directory") {
-    throw new FileError(folder, "read the run in", "there is no such folder: give the folder of '--out'");
+  const kind = pathKind(folder);
+  if (kind !== "directory") {
+    const found = kind === "none" ? "there is no such folder" : "it is no folder";
+    throw new FileError(folder, "read the run in", `${found}: give the folder of a training's '--out'`);
   }
   const missing: string[] = [];
   const record = readRecord(folder, missing);

@@ -111,6 +111,8 @@ test("readRun() refuses folders without a run, and names a record that is damage
       (error) => error instanceof FileError && /--out/.test(error.message),
     );
   }
+  folder.write("a file", "");
+  assert.throws(() => readRun(folder.file("a file")), /it is no folder: give the folder of a training's '--out'/);
   folder.write("bad/run.json", JSON.stringify({ ...recordLike(), world: { size: "two" } }));
   assert.match(readRun(folder.file("bad")).missing.join(), /run\.json cannot be read: world\.size: /);
 });

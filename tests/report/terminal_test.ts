@@ -50,6 +50,12 @@ test("screenOf() shows state, numbers, curve, memory, ranks and warnings within 
     assert.match(text, /\nparameters +█+/);
     assert.match(text, /\nrank 1 waiting in gather 'model\.layer/);
     assert.match(text, /warn {2}\[rank 1\] late\\u001b\[/);
+    // Numbers that do not fit are left out whole, and a line that is cut says so.
+    const [, numbers = ""] = lines;
+    assert.match(numbers, columns === 40 ? /^loss \S+ {2}eval_loss \S+( {2}norm \S+)?$/ : / {2}tokens\/s [\d ]+$/);
+    const [head = ""] = lines.filter((line) => line.startsWith("Peak memory"));
+    assert.match(head, /^Peak memory of rank 0, to step \d+$/);
+    assert.equal(lines.some((line) => line.endsWith("…")), columns === 40);
   }
 });
 

@@ -34,18 +34,33 @@ export function screenOf(
   const notes = run.events.flatMap((event) => eventLine(event) ?? []).slice(-4);
   const fixed = 3 + memory.length + ranks.length + notes.length;
   const height = Math.max(3, Math.min(14, rows - fixed - 2));
-  return [...headLines(run, state), ...curveLines(run, columns, height), ...memory, ...ranks, ...notes]
-    .map((line) => [...line].slice(0, columns).join("").trimEnd());
+  return [...headLines(run, state, columns), ...curveLines(run, columns, height), ...memory, ...ranks, ...notes]
+    .map((line) => cut(line, columns));
 }
 
-function headLines({ name, record, series }: RecordedRun, state: RunState): readonly string[] {
+/** A line with a mark at its end if it was longer. */
+function cut(line: string, columns: number): string {
+  const letters = [...line.trimEnd()];
+  return letters.length <= columns ? letters.join("") : `${letters.slice(0, columns - 1).join("").trimEnd()}…`;
+}
+
+/** As many parts as fit in a line, in their order; the first one always. */
+function fitting(parts: readonly string[], columns: number): string {
+  return parts.reduce((line, part) => [...line].length + 2 + [...part].length > columns ? line : `${line}  ${part}`);
+}
+
+function headLines({ name, record, series }: RecordedRun, state: RunState, columns: number): readonly string[] {
   const total = record?.config["steps"];
   const step = series.steps.at(-1);
   const place = step === undefined
     ? "before its first step"
     : `step ${step}${typeof total === "number" ? `/${total}` : ""}`;
   const size = record === undefined ? [] : [record.world.size === 1 ? "1 rank" : `${record.world.size} ranks`];
-  return [[shownName(name, 40), place, STATES[state], ...size].join("  "), numbersOf({ series }).join("  ")];
+  const numbers = numbersOf({ series });
+  return [
+    fitting([shownName(name, 40), place, STATES[state], ...size], columns),
+    numbers.length === 0 ? "" : fitting(numbers, columns),
+  ];
 }
 
 /** The newest numbers of a run, in words. */
@@ -92,10 +107,11 @@ function memoryLines({ record, events }: RecordedRun, columns: number): readonly
   const width = Math.max(5, Math.min(30, columns - 52));
   const line = (owner: string, bytes: number, expected: number | undefined): string => {
     const beside = expected === undefined || measured === undefined ? "" : `  predicted ${formatBytes(expected)}`;
-    return `${owner.padEnd(16)} ${bar(bytes, whole, width)} ${formatBytes(bytes).padStart(10)}${beside}`;
+    const text = `${owner.padEnd(16)} ${bar(bytes, whole, width)} ${formatBytes(bytes).padStart(10)}`;
+    return text.length + beside.length > columns ? text : `${text}${beside}`;
   };
   return [
-    `Memory of rank 0 at its peak, ${measured === undefined ? "predicted" : `measured to step ${measured.step}`}`,
+    `Peak memory of rank 0, ${measured === undefined ? "predicted" : `to step ${measured.step}`}`,
     line("all", source?.peakBytes ?? 0, predicted?.peakBytes),
     ...terms.map(([owner, bytes]) => line(owner, bytes, predicted?.terms[owner])),
   ];
