@@ -146,7 +146,7 @@ export async function testDemoLosses(browser: Browser, folder: string): Promise<
     }
     await page.getByRole("button", { name: "Train" }).click();
     const losses = await lossesIn(page, 8);
-    await page.locator("#sample").filter({ hasText: "It writes now: Zwölf" }).waitFor();
+    await page.locator("#sample").filter({ hasText: "The model writes, one letter after the other: Zwölf" }).waitFor();
     const command = await page.locator("#command").textContent() ?? "";
     const [, ...args] = command.split(" ").map((word) => Object.hasOwn(texts, word) ? temporary.file(word) : word);
     for (const [name, text] of Object.entries(texts)) temporary.write(name, text);

@@ -49,7 +49,7 @@ export class LossView {
     this.#line.setAttribute("points", points.join(" "));
     const [first = NaN] = this.#losses;
     const last = this.#losses.at(-1) ?? NaN;
-    this.#text.textContent = `Step ${this.#losses.length} of ${this.#steps}: loss ${last.toFixed(4)}, ` +
-      `at first ${first.toFixed(4)}.`;
+    this.#text.textContent = `Step ${this.#losses.length} of ${this.#steps}: loss ${last.toFixed(4)}; ` +
+      `it was ${first.toFixed(4)} at the first step. Lower is better.`;
   }
 }

@@ -107,7 +107,7 @@ function train(): void {
     stepped: (taken) => shown?.loss.add(taken),
     sampled: (words) => {
       sample.hidden = false;
-      sample.textContent = `It writes now: ${words}`;
+      sample.textContent = `The model writes, one letter after the other: ${words}`;
     },
   });
   shown = {
@@ -120,7 +120,7 @@ function train(): void {
   byId("ranks-view", HTMLDivElement).replaceChildren();
   victim?.replaceChildren(...training.ranks.map(({ rank }) => new Option(String(rank), String(rank))));
   if (victim !== undefined) victim.value = String(settings.ranks - 1);
-  setText(now, "The ranks start: each loads the library and makes first, random values for its shards.");
+  setText(now, "The ranks start: each loads fullyshard, and fills its shards with random values.");
   requestDrawing();
 }
 

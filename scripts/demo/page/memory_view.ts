@@ -13,12 +13,12 @@ import type { PageRank, PageTraining } from "./training.ts";
 /** Owners in the order in which they are drawn, each with its color and what it is called. */
 const OWNERS: readonly (readonly [keyof MemoryTerms, string])[] = [
   ["parameters", "parameters that it keeps"],
-  ["gathered", "whole units, for a moment"],
+  ["gathered", "gathered units, until they are freed"],
   ["gradients", "gradients of whole units"],
   ["gradient shards", "gradients of its shards"],
-  ["optimizer", "optimizer's states"],
+  ["optimizer", "optimizer states"],
   ["activations", "activations"],
-  ["staging", "messages to other ranks"],
+  ["staging", "data on its way to other ranks"],
 ];
 
 const classOf = (owner: string): string => `of-${owner.replace(" ", "-")}`;

@@ -33,15 +33,17 @@ export function sentenceOf({ activity, unit, isBackward, call }: Moment, setting
       return `Free of ${name}: each rank drops the shards of the others from its memory, and keeps its own.`;
     case "update":
       return strategy === "ddp"
-        ? `Optimizer, ${name}: every rank changes its copy, all in the same way.`
-        : `Optimizer, ${name}: each rank changes the parameters of its own shard.`;
+        ? `Optimizer step of ${name}: every rank changes its copy, all in the same way.`
+        : `Optimizer step of ${name}: each rank changes the parameters of its own shard.`;
     case "reduce":
-      if (call === "all-reduce loss") return "All-reduce of the loss: the ranks add up their losses, to know the mean.";
+      if (call === "all-reduce loss") {
+        return "All-reduce of the loss: the ranks add up their losses, so that each knows the mean.";
+      }
       if (call === "all-reduce gradient norm") {
-        return "All-reduce of the gradients' norm: the ranks add up the sizes of their gradients, which are scaled down if the sum is too large.";
+        return "All-reduce of the norm: the ranks add up the sizes of their gradients. If the total is too large for a safe step, all scale theirs down.";
       }
       return strategy === "ddp"
-        ? "All-reduce: the gradients of all ranks are added up, and every rank gets the whole sum."
-        : `Reduce-scatter of ${name}: the gradients of all ranks are added up, and each rank gets the sum for its own shard alone.`;
+        ? "All-reduce: every rank gets the mean of all ranks' gradients."
+        : `Reduce-scatter of ${name}: each rank gets the mean of all ranks' gradients, for its own shard alone.`;
   }
 }
