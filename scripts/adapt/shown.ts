@@ -48,7 +48,6 @@ const streams = "tests/data/stream_test.ts";
 
 /** Objectives whose runs have the same bits sharded, replicated and resumed, with their tests. */
 const OBJECTIVES: readonly (readonly [name: string, file: string, test: string])[] = [
-  ["DPO", "tests/train/preference_test.ts", "gives the same bits"],
   ["ORPO", "tests/train/odds_ratio_test.ts", "gives the same bits"],
   ["KTO", "tests/train/labeled_test.ts", "gives the same bits"],
   ["a teacher", "tests/train/distillation_test.ts", "gives the same bits"],
