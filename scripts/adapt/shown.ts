@@ -97,8 +97,9 @@ export const SHOWN: readonly AdaptItem[] = [
     ["tests/data/documents_test.ts", "names the byte that is not UTF-8"],
   ),
   shown(
-    "hostile chats are refused by file and line: no assistant, a template that throws or rewrites, none at all",
+    "hostile chats are refused by file and line: no assistant, a template that throws or rewrites, none at all, one of another tokenizer",
     [inspected, "refuses"],
+    [inspected, "names marks of a template that the tokenizer has no token for"],
     ["tests/train/chats_test.ts", "refuses a row without a target by file and line"],
   ),
   shown(
