@@ -67,7 +67,7 @@ function hostPermissions() {
 /** Permissions of the command line itself under Deno; ranks are given their own permissions. */
 function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
-  if (["doctor", "estimate", "eval", "chat"].includes(args[0])) return [...all, "--allow-ffi"];
+  if (["doctor", "estimate", "eval", "chat", "generate"].includes(args[0])) return [...all, "--allow-ffi"];
   if (args[0] === "demo") return [...all, "--allow-net=127.0.0.1", "--allow-write"];
   if (args[0] === "pull") return [...all, "--allow-write", "--allow-sys=statfs", ...hostPermissions()];
   if (["tokenizer", "config", "init", "merge", "export", "reshard", "report", "trace"].includes(args[0])) {

@@ -21,6 +21,8 @@ const MUON = ["--optimizer", "muon"];
 const EIGHT_BITS = ["--optimizer", "adamw8bit"];
 const PACKED = ["--packing", "bfd"];
 
+const DPO = ["--preference", "dpo"];
+
 /** What is trained, and how, by name. */
 const SETTINGS: ReadonlyMap<string, readonly string[]> = new Map([
   ["LoRA with dropout", [...LORA, "--lora-dropout", "0.1"]],
@@ -29,6 +31,8 @@ const SETTINGS: ReadonlyMap<string, readonly string[]> = new Map([
   ["LoRA beside 4-bit weights", [...LORA, "--load-in-4bit"]],
   ["full, packed, Muon", [...PACKED, ...MUON]],
   ["full, 8-bit states", EIGHT_BITS],
+  ["full, DPO", DPO],
+  ["LoRA, DPO", [...LORA, ...DPO]],
 ]);
 
 /** The bits of a run: its losses, norms and rates as they were written, and a digest of its weights. */
@@ -59,12 +63,13 @@ const OTHER_ORDER = 1e-4;
 
 async function sameBits({ inputs, folder }: Bed, name: string, flags: readonly string[]): Promise<Outcome> {
   const place = (label: string): string => `${folder}/bits-${name.replace(/\W+/g, "-")}-${label}`;
+  const data = flags.includes("--preference") ? inputs.manyPairs : inputs.chats;
   let runs = 0;
   const run = async (label: string, ranks: number, ...more: readonly string[]): Promise<void> => {
     await train(
       place(label),
       ranks,
-      ...["--model", inputs.base, "--data", inputs.chats, "--steps", String(STEPS), "--learning-rate", "0.002"],
+      ...["--model", inputs.base, "--data", data, "--steps", String(STEPS), "--learning-rate", "0.002"],
       ...["--global-batch", String(BATCH), ...flags, ...more],
     );
     runs++;

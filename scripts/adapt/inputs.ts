@@ -24,6 +24,8 @@ export interface Inputs {
   readonly prompts: string;
   /** Prompts with a chosen and a rejected answer, as chats. */
   readonly pairs: string;
+  /** As many pairs as there are chats, each with a prompt of its own. */
+  readonly manyPairs: string;
   /** Prompts with one answer each and a label, as chats. */
   readonly labels: string;
   /** The chats to train on, with rows that are wrong among them. */
@@ -81,12 +83,16 @@ export function chatOf(number: number, rule = 3): { readonly messages: readonly 
   return { messages: [...system, ...turns.flat()] };
 }
 
-/** A question with a longer and a shorter answer, of which every other pair has the longer one as chosen. */
-function pairOf(number: number): Readonly<Record<string, unknown>> {
+/**
+ * A question with a longer and a shorter answer, of which every other pair has the longer one as chosen.
+ *
+ * @param before what the question begins with
+ */
+function pairOf(number: number, before = ""): Readonly<Record<string, unknown>> {
   const says = (role: string, content: string) => [{ role, content }];
   const answers = [says("assistant", `${sentence(number, 6)}.`), says("assistant", sentence(number + 3, 2))];
   const [chosen, rejected] = number % 2 === 0 ? answers : answers.toReversed();
-  return { prompt: says("user", `${sentence(number + 1, 3)}?`), chosen, rejected };
+  return { prompt: says("user", `${before}${sentence(number + 1, 3)}?`), chosen, rejected };
 }
 
 /** Lines that a run refuses, each with what it is before. */
@@ -144,6 +150,7 @@ export async function makeInputs(folder: string): Promise<Inputs> {
       Array.from({ length: 16 }, (_, i) => ({ prompt: `${sentence(i, 4)} =`, completion: ` ${sentence(i + 1, 2)}` })),
     ),
     pairs: write("pairs.jsonl", Array.from({ length: NUM_PAIRS }, (_, i) => pairOf(i))),
+    manyPairs: write("many_pairs.jsonl", Array.from({ length: NUM_CHATS }, (_, i) => pairOf(i, `${i}. `))),
     labels: write(
       "labels.jsonl",
       Array.from({ length: NUM_PAIRS }, (_, i) => {

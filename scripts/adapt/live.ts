@@ -17,6 +17,7 @@ const SUBJECTS = [
   { subject: "lion_pytorch", name: "Lion by lion-pytorch", share: 1e-6 },
   { subject: "adamw8bit", name: "AdamW with 8-bit states by bitsandbytes", share: 1e-6 },
   { subject: "nf4", name: "NF4 by bitsandbytes", share: 0 },
+  { subject: "nf4_products", name: "products with NF4 by torch", share: 1e-6 },
 ] as const;
 
 const live = oncePerBed(async ({ peer, folder }: Bed): Promise<LiveNumbers> => {

@@ -34,16 +34,30 @@ export function samplesOf({ microBatches }: Batch): readonly Sample[] {
   );
 }
 
+/** The ids of a batch's documents, each as one text: a row is one, or holds several. */
+export function documentsOf({ microBatches }: Batch): readonly string[] {
+  return microBatches.flatMap(({ inputIds, documentStarts, batch, seq, lengths }) =>
+    Array.from({ length: batch }, (_, row) => {
+      const begin = row * seq;
+      const ids = inputIds.subarray(begin, begin + (lengths?.[row] ?? seq));
+      const starts = new Set(documentStarts?.subarray(begin, begin + ids.length) ?? [0]);
+      const borders = [...starts, ids.length];
+      return borders.slice(1).map((end, i) => ids.subarray(borders[i], end).join());
+    }).flat()
+  );
+}
+
 /** Options of rows. */
 interface RowOptions {
   readonly lossOn?: "assistant" | "completion" | "all";
+  readonly isPreference?: boolean;
 }
 
 /** All rows of a file in their order, as samples. */
-export async function readRows(base: string, rows: string, { lossOn }: RowOptions = {}): Promise<readonly Sample[]> {
+export async function readRows(base: string, rows: string, options: RowOptions = {}): Promise<readonly Sample[]> {
   await using run = await launch();
   const model = await openModel(run, base);
-  using data = await textData(run, model, rows, { sequenceLength: SEQUENCE_LENGTH, batch: 1, lossOn });
+  using data = await textData(run, model, rows, { sequenceLength: SEQUENCE_LENGTH, batch: 1, ...options });
   const found: Sample[] = [];
   for await (const batch of data) found.push(...samplesOf(batch));
   return found;

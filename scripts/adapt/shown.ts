@@ -48,7 +48,6 @@ const streams = "tests/data/stream_test.ts";
 
 /** Objectives whose runs have the same bits sharded, replicated and resumed, with their tests. */
 const OBJECTIVES: readonly (readonly [name: string, file: string, test: string])[] = [
-  ["DPO", "tests/train/preference_test.ts", "gives the same bits"],
   ["ORPO", "tests/train/odds_ratio_test.ts", "gives the same bits"],
   ["KTO", "tests/train/labeled_test.ts", "gives the same bits"],
   ["a teacher", "tests/train/distillation_test.ts", "gives the same bits"],
@@ -98,8 +97,9 @@ export const SHOWN: readonly AdaptItem[] = [
     ["tests/data/documents_test.ts", "names the byte that is not UTF-8"],
   ),
   shown(
-    "hostile chats are refused by file and line: no assistant, a template that throws or rewrites, none at all",
+    "hostile chats are refused by file and line: no assistant, a template that throws or rewrites, none at all, one of another tokenizer",
     [inspected, "refuses"],
+    [inspected, "names marks of a template that the tokenizer has no token for"],
     ["tests/train/chats_test.ts", "refuses a row without a target by file and line"],
   ),
   shown(

@@ -133,6 +133,13 @@ export const COMMANDS: Readonly<Record<string, CliCommand>> = {
       return { run, flags };
     },
   },
+  generate: {
+    does: "continue texts with a model",
+    load: async () => {
+      const { generate: run, commandFlags: flags } = await import("./generate.ts");
+      return { run, flags };
+    },
+  },
   diff: {
     does: "compare two checkpoints, tensor by tensor",
     load: async () => {

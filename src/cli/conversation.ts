@@ -8,8 +8,8 @@ import type { ChatTemplates } from "../data/chat/load_template.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
-import { eventTurn } from "../runtime/signals.ts";
-import { type GenerateOptions, generateTokens } from "../train/generate.ts";
+import type { GenerateOptions } from "../train/generate.ts";
+import { endIds, textParts } from "./text_parts.ts";
 
 /** The parts of a conversation that stay the same. */
 export interface Speaker {
@@ -60,27 +60,12 @@ export class Conversation {
           "with /reset, or say less",
       );
     }
-    const named = tokenizer.eosId === undefined ? model.eosIds : [tokenizer.eosId, ...model.eosIds];
     const options = {
       ...{ maxNewTokens: Math.min(maxNewTokens, room), seed: seed + this.#turns++ },
       ...temperature === undefined ? {} : { temperature },
-      eosId: named.filter((id) => id < model.vocabSize),
+      eosId: endIds(model, tokenizer),
     };
-    const ids: number[] = [];
-    let shown = "";
-    for (const id of generateTokens(model, prompt, options)) {
-      if (id < tokenizer.vocabSize) ids.push(id);
-      const text = tokenizer.decode(ids);
-      // A character of several tokens is shown when it is whole.
-      if (!text.endsWith("\ufffd") && text.startsWith(shown)) {
-        yield text.slice(shown.length);
-        shown = text;
-      }
-      await eventTurn();
-      if (stops()) break;
-    }
-    const text = tokenizer.decode(ids);
-    if (text.startsWith(shown)) yield text.slice(shown.length);
+    const text = tokenizer.decode(yield* textParts({ model, tokenizer }, prompt, options, stops));
     this.#messages = [...messages, { role: "assistant", content: text }];
   }
 }

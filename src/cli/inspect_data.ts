@@ -12,8 +12,9 @@ import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
 import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
+import { describeMarks } from "../data/chat/template_marks.ts";
 import { weightedInputs } from "../data/mixture.ts";
-import { openRows } from "../data/rows/open_rows.ts";
+import { describeFirstRows, openRows } from "../data/rows/open_rows.ts";
 import { rowError, type RowPlace } from "../data/rows/row.ts";
 import { IGNORED, type TokenSample } from "../data/samples/sample.ts";
 import { Counter, samplesOfRow } from "../data/samples/sample_cache.ts";
@@ -91,13 +92,14 @@ export async function inspectData(
   const preference = !isPreference ? undefined : hasLabels ? "labels" : "pairs";
   const source = await openRows(files.map((text) => datasetPath(text, name)), { textField, name, preference });
   if (source === undefined) {
-    const expected = "rows of chats, or of prompts with completions";
-    const got =
-      "no file whose first row has columns of these ('messages', 'prompt' and 'completion', 'conversations', " +
-      "'instruction' and 'output'): a run takes it for text, and trains on all of it";
-    throw new ConfigError([{ path: name, expected, got }]);
+    const expected =
+      "rows of chats, or of prompts with completions: the columns 'messages', 'prompt' and 'completion', " +
+      "'conversations', or 'instruction' and 'output'";
+    throw new ConfigError([{ path: name, expected, got: await describeFirstRows(files, { textField, name }) }]);
   }
   const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
+  const note = templates && describeMarks(templates, tokenizer);
+  if (note !== undefined) write(`${note}\n\n`);
   const ends = config.preference === "orpo" ? { beginId: await findBeginOfText(tokenizer) } : undefined;
   const encoding = {
     tokenizer,

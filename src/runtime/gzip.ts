@@ -7,6 +7,7 @@ import * as fs from "node:fs";
 import { pipeline } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { FileError } from "../errors.ts";
+import { countOf } from "../words.ts";
 import { codeOf } from "./errno.ts";
 
 /** The first bytes of what gzip has written. */
@@ -26,10 +27,23 @@ export async function* gunzip(file: string): AsyncGenerator<Uint8Array> {
   const unzip = createGunzip();
   // An error of the source ends the reading below with the same error.
   pipeline(fs.createReadStream(file), unzip, () => undefined);
+  let unpacked = 0;
   try {
-    for await (const piece of unzip) if (piece instanceof Uint8Array) yield piece;
+    for await (const piece of unzip) {
+      if (!(piece instanceof Uint8Array)) continue;
+      unpacked += piece.length;
+      yield piece;
+    }
   } catch (error) {
-    throw new FileError(file, "unpack", detailOf(error), codeOf(error), { cause: error });
+    throw new FileError(
+      file,
+      "unpack",
+      `${detailOf(error)} (behind ${countOf(unpacked, "unpacked byte")})`,
+      codeOf(error),
+      {
+        cause: error,
+      },
+    );
   }
 }
 

@@ -24,6 +24,8 @@ export interface DataPreparation {
   readonly files: readonly string[];
   readonly skipped?: SkippedFiles | undefined;
   readonly byteLength: number;
+  /** A sentence that a run logs about the data. @default none */
+  readonly note?: string | undefined;
   /** A text that changes with the rules of tokenization, apart from the tokenizer; the same on every rank. */
   readonly rules: string;
   /** SHA-256 of the contents. */
@@ -86,7 +88,11 @@ export function textPreparation(
     inMemory: async (known) => ({ tokens: await packInMemory(source, tokenizer, known) }),
     requireSome: async () => {
       for await (const _ of source.documents()) return;
-      throw new ConfigError([{ path: name, expected: "some text", got: `none in ${namesOf(source)}` }]);
+      throw new ConfigError([{
+        path: name,
+        expected: "some text",
+        got: `none in ${namesOf(source)}: give files that are not empty`,
+      }]);
     },
   };
 }

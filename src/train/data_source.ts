@@ -7,6 +7,7 @@ import { at } from "../at.ts";
 import { datasetPath } from "../checkpoint/hugging_face/hub_cache.ts";
 import { findBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
+import { describeMarks } from "../data/chat/template_marks.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import type { WeightedInputs } from "../data/mixture.ts";
 import type { TokenStream } from "../data/token_stream.ts";
@@ -165,7 +166,7 @@ async function prepare(
     labelBlock: hasLabels ? options.batch : undefined,
     ends: hasTextEnds ? { beginId: await findBeginOfText(tokenizer) } : undefined,
   };
-  return rowPreparation(rows, encoding);
+  return { ...rowPreparation(rows, encoding), note: templates && describeMarks(templates, tokenizer) };
 }
 
 /** A source whose files are found. */
@@ -188,6 +189,7 @@ export async function prepareSource(
   });
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${inputs.join(", ")}`);
+  if (source.note !== undefined && group.rank === 0) group.report(source.note);
   return { source, weight };
 }
 

@@ -174,12 +174,47 @@ test("fullyshard inspect-data refuses what does not fit what the loss is to be o
   );
   await refuses(
     [text, ...FLAGS],
-    /data: expected rows of chats, or of prompts with completions, got no file whose first row has columns of these/,
+    /data: expected rows of chats, or of prompts with completions: the columns 'messages', .*, got '.*text\.txt', which is text: a run trains on all of it/,
+  );
+  const wrong = folder.write("wrong.jsonl", '{"id": 1, "body": "b"}');
+  const plain = folder.write("plain.jsonl", '{"text": "b"}');
+  const empty = folder.write("empty.jsonl", "");
+  await refuses(
+    [wrong, plain, empty, ...FLAGS],
+    /got '.*empty\.jsonl', which has no row; '.*plain\.jsonl', whose .* 'text': a run takes 'text' for text, and trains on all of it; '.*wrong\.jsonl', whose first row has the columns 'id', 'body'/,
   );
   await refuses(
     [chat, text, ...FLAGS],
     /text\.txt: data: expected rows, as other files of the data are chats, got a file/,
   );
+});
+
+test("fullyshard inspect-data names marks of a template that the tokenizer has no token for", async () => {
+  using folder = temporaryDirectory();
+  const data = folder.write(
+    "a.jsonl",
+    '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
+  );
+  const said = async (mark: string): Promise<string> => {
+    const template = folder.write(
+      "t.jinja",
+      `{% for m in messages %}${mark}{{ m.role + m.content }}<|im_end|>{% endfor %}`,
+    );
+    const lines: string[] = [];
+    const write = (text: string): void => void lines.push(text);
+    assert.equal(await inspectData([data, ...TOKENIZER, "--chat-template", template], { write, hasColors: false }), 0);
+    return lines.join("");
+  };
+  for (const mark of ["<|turn_of|>", "<start_of_words>"]) {
+    const count = (await loadTokenizer(fixture("bytes"))).encode(mark).length;
+    const text = await said(mark);
+    assert.ok(text.includes(`one token, got ${count} for ${mark}. They are trained on as any text`), text);
+    assert.match(
+      text,
+      /^The chat template of '.*t\.jinja' writes marks that the tokenizer '.*bytes\/tokenizer\.json' does not have/,
+    );
+  }
+  assert.match(await said("<|im_start|>"), /^.*a\.jsonl:1: \d+ tokens/);
 });
 
 test("fullyshard inspect-data refuses a tokenizer without a template, and a template that refuses or rewrites", async () => {
@@ -193,7 +228,7 @@ test("fullyshard inspect-data refuses a tokenizer without a template, and a temp
   const templates: readonly (readonly [string, RegExp])[] = [
     [
       "{{ raise_exception('No ' + messages[0].role + '!') }}",
-      /a\.jsonl:1: data: expected a chat that the template of '.*t\.jinja' takes, got it refuses the chat: No user!/,
+      /a\.jsonl:1: data: expected a chat that the template of '.*t\.jinja' takes, got one that it refuses: No user!/,
     ],
     [
       "{% for m in messages %}{{ m.role + (m.content if loop.last else '') }}{% endfor %}",
@@ -231,14 +266,14 @@ test("fullyshard inspect-data takes the template beside the tokenizer, as transf
   const write = (value: unknown): void =>
     void folder.write("t/tokenizer_config.json", JSON.stringify({ ...config, chat_template: value }));
   write(throws("one text"));
-  await refuses(flags(data), /refuses the chat: one text/);
+  await refuses(flags(data), /that it refuses: one text/);
   write([{ name: "default", template: throws("default") }, { name: "tool_use", template: throws("tool") }]);
-  await refuses(flags(data), /refuses the chat: default/);
-  await refuses(flags(tools), /refuses the chat: tool/);
+  await refuses(flags(data), /that it refuses: default/);
+  await refuses(flags(tools), /that it refuses: tool/);
   write([{ name: "rag", template: "x" }]);
   await refuses(flags(data), /chat_template must have one named "default", got "rag": write the one that you mean/);
   write(7);
   await refuses(flags(data), /chat_template must be a text or a list of named ones, got 7/);
   folder.write("t/chat_template.jinja", throws("the file"));
-  await refuses(flags(data), /refuses the chat: the file/);
+  await refuses(flags(data), /that it refuses: the file/);
 });

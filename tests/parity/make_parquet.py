@@ -50,6 +50,9 @@ def main():
     pq.write_table(table, OUT / "chats-v2.parquet", data_page_version="2.0", row_group_size=7, data_page_size=64,
                    write_page_index=True, use_dictionary=False, column_encoding=None)
     write_rows("chats.jsonl", pa.Table.to_pylist(table))
+    # One row group of small pages, of which the file has no index; those of the first version begin inside of rows.
+    for name, more in [("v1", {"use_dictionary": False}), ("v1-dictionary", {}), ("v2", {"data_page_version": "2.0"})]:
+        pq.write_table(table, OUT / f"pages-{name}.parquet", data_page_size=64, write_batch_size=3, **more)
 
     texts = [f"Document {i}. " * (i % 5 + 1) for i in range(30)]
     pq.write_table(pa.table({"id": list(range(30)), "text": texts}), OUT / "texts.parquet", row_group_size=8)
@@ -62,6 +65,12 @@ def main():
     long = pa.table({"text": ["short", "x" * 50_000_001, "last"]})
     pq.write_table(long, OUT / "long.parquet", compression="zstd", use_dictionary=False, write_statistics=False)
     pq.write_table(pa.table({"text": ["a"], "big": [2**60]}), OUT / "big.parquet")
+    # Unpacked, one row group of 1 GiB in pages of 1 MiB, and one whose only page is larger than 1 GiB.
+    huge = pa.table({"text": ["x" * 2**20] * 2**10})
+    pq.write_table(huge, OUT / "huge-group.parquet", compression="zstd", use_dictionary=False, write_statistics=False,
+                   write_batch_size=1)
+    huge = pa.table({"text": ["x" * 2**25] * 33})
+    pq.write_table(huge, OUT / "huge-page.parquet", compression="zstd", use_dictionary=False, write_statistics=False)
 
 
 main()

@@ -164,5 +164,5 @@ function describeNone(contents: RowContents, { templates }: RowEncoding): string
     return `messages of ${list} only: an assistant's are those with the role 'assistant'; leave such rows out by '--skip-bad-rows'`;
   }
   const template = templates?.pick(contents.tools !== undefined);
-  return `none that '${template?.file}' writes for the messages of ${list}: look at it by 'fullyshard inspect-data'`;
+  return `none that '${template?.file}' writes for the messages of ${list}: correct the template, or name another by '--chat-template'`;
 }

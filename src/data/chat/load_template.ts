@@ -20,6 +20,8 @@ export interface ChatTemplates {
    * `transformers` chooses.
    */
   pick(hasTools: boolean): ChatTemplate;
+  /** All templates. */
+  readonly all: readonly ChatTemplate[];
   /** Changes with what the templates write: hexadecimal. */
   readonly print: string;
 }
@@ -64,6 +66,7 @@ function choice(templates: ReadonlyMap<string, ChatTemplate>, file: string): Cha
   const usual = templates.get("default");
   if (usual !== undefined) {
     return {
+      all: [...templates.values()],
       pick: (hasTools) => (hasTools ? templates.get("tool_use") : undefined) ?? usual,
       print: sha256([JSON.stringify(Array.from(templates, ([name, one]) => [name, one.source, one.tokens]))]),
     };

@@ -165,7 +165,7 @@ const CONSTANTS: Readonly<Record<string, unknown>> = {
   False: false,
   None: null,
   raise_exception: (message: unknown): never => {
-    throw new TemplateFailure(`it refuses the chat: ${String(message)}`);
+    throw new TemplateFailure(`one that it refuses: ${String(message)}`);
   },
   strftime_now: (format: unknown): string => strftime(new Date(), String(format)),
   range,

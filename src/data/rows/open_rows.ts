@@ -97,6 +97,31 @@ export async function conventionOfFile(
   return undefined;
 }
 
+/** What the inputs hold whose rows are no chats: the columns of some files' first rows. */
+export async function describeFirstRows(inputs: readonly string[], { textField, name }: RowOptions): Promise<string> {
+  const { files } = findFiles(inputs, { field: textField, name, takes: takesRows });
+  const told: string[] = [];
+  for (const file of files.slice(0, 3)) {
+    let what = mayHoldRows(file) ? "which has no row" : "which is text: a run trains on all of it";
+    for await (const row of mayHoldRows(file) ? rowsOf(file, name) : []) {
+      what = describeRow(row, textField);
+      break;
+    }
+    told.push(`'${file}', ${what}`);
+  }
+  return told.length === 0 ? "no file" : told.join("; ");
+}
+
+function describeRow(row: Row | BadRow, textField: string): string {
+  if ("problem" in row) {
+    return `in whose first row ${row.problem.expected} is expected, and ${row.problem.got} is there`;
+  }
+  const columns = Object.keys(row.value).slice(0, 20).map((column) => `'${column}'`).join(", ");
+  if (columns === "") return "whose first row has no columns";
+  const text = textField in row.value ? `: a run takes '${textField}' for text, and trains on all of it` : "";
+  return `whose first row has the columns ${columns}${text}`;
+}
+
 async function* allRows(
   files: readonly string[],
   { name, textField }: RowOptions,

@@ -1,5 +1,5 @@
 /**
- * Rows of Parquet files: a row group at a time, and of it only the columns that are read.
+ * Rows of Parquet files: a row group at a time, or a part of a large one, and of it only the columns that are read.
  *
  * Decoders are loaded when the first file of this kind is opened, as they compile WebAssembly.
  *
@@ -10,11 +10,12 @@ import { FileError } from "../../errors.ts";
 import { isJsonObject, type JsonObject } from "../../json.ts";
 import { openReadable, type ReadableFile } from "../../runtime/files.ts";
 import { type BadRow, MAX_ROW_BYTES, type Row, type RowProblem, tooLong } from "./row.ts";
+import { PagedGroup } from "./parquet_pages.ts";
 import { decodeUtf8, notUtf8 } from "./utf8.ts";
 
 const MAGIC = "PAR1";
-/** Unpacked bytes of columns that are decoded at once, where a row group has more and says where its pages begin. */
-const PART_BYTES = 2 ** 27;
+/** Unpacked bytes of columns that are decoded at once, where a row group has more. */
+const PART_BYTES = 2 ** 25;
 
 /** A cell that has no value in JSON, with the reason. */
 class BadCell {
@@ -72,7 +73,7 @@ export async function parquetParts(
   return ranges;
 }
 
-/** The rows of a row group, unpacked bytes of the columns that are read, and whether all say where their pages begin. */
+/** The rows of a row group, unpacked bytes of the columns that are read, and whether the file has indexes of all columns' pages. */
 function sizesOf({ columns: chunks, num_rows: count }: FileMetaData["row_groups"][number], wanted: readonly string[]) {
   const byteLength = chunks.reduce((sum, { meta_data: chunk }) => {
     const isRead = chunk?.path_in_schema.some((name, i) => i === 0 && wanted.includes(name));
@@ -100,16 +101,18 @@ async function openFile(reader: ReadableFile) {
  *
  * @param columns the columns that are read, as far as the file has them. @default all
  * @param range the rows that are read. @default all
- * @throws {FileError} if the file cannot be read, is cut off or damaged
+ * @param partBytes unpacked bytes of columns that are decoded at once, about, where a row group has more. @default 32 MiB
+ * @throws {FileError} if the file cannot be read, is cut off or damaged, or has a page of more than 1 GiB in such a row group
  */
 export async function* parquetRows(
   file: string,
   columns?: readonly string[],
   range: ParquetRange = { start: 0, end: Infinity },
+  partBytes: number = PART_BYTES,
 ): AsyncGenerator<Row | BadRow> {
   using reader = openReadable(file);
   const { buffer, metadata } = await openFile(reader);
-  const { parquetReadObjects } = await import("hyparquet");
+  const { parquetReadObjects, parquetSchema } = await import("hyparquet");
   const { compressors } = await import("hyparquet-compressors");
   const all = columnsOf(metadata);
   const wanted = columns === undefined ? [...all] : all.filter((column) => columns.includes(column));
@@ -120,26 +123,27 @@ export async function* parquetRows(
     yield { file, line: 1, problem: { expected, got } };
     return;
   }
-  const options: Omit<ParquetReadOptions, "onComplete" | "rowFormat"> = {
-    ...{ file: buffer, metadata, columns: wanted, compressors, parsers: PARSERS, geoparquet: false },
+  const options: Omit<ParquetReadOptions, "onComplete" | "rowFormat" | "file" | "metadata"> = {
+    ...{ columns: wanted, compressors, parsers: PARSERS, geoparquet: false },
   };
   let before = 0;
   for (const [number, group] of metadata.row_groups.entries()) {
     const { numRows, byteLength, hasIndex } = sizesOf(group, wanted);
     const [first, last] = [Math.max(0, range.start - before), Math.min(numRows, range.end - before)];
     const share = Math.max(0, last - first) / numRows;
-    // Without an index of its pages, a part would be found by decoding all before it.
-    const parts = hasIndex ? Math.max(1, Math.ceil(byteLength * share / PART_BYTES)) : 1;
+    const parts = Math.max(1, Math.ceil(byteLength * share / partBytes));
+    // Without an index of its pages, a part would be found by decoding all before it. Walking from header to header is cheaper.
+    const source = { reader, compressors, where: `row group ${number + 1} of ${metadata.row_groups.length}` };
+    const paged = hasIndex || parts === 1 ? undefined : new PagedGroup(source, group, wanted, parquetSchema(metadata));
     const step = Math.ceil((last - first) / parts);
     for (let start = first; start < last; start += step) {
       const [rowStart, rowEnd] = [before + start, before + Math.min(start + step, last)];
-      const where = `row group ${number + 1} of ${metadata.row_groups.length}, rows ${rowStart + 1} to ${rowEnd}`;
-      const rows = await decoded(file, where, () => {
-        return parquetReadObjects({
-          ...options,
-          rowStart,
-          rowEnd,
-          useOffsetIndex: hasIndex && rowEnd - rowStart < numRows,
+      const where = `${source.where}, rows ${rowStart + 1} to ${rowEnd}`;
+      const rows = await decoded(file, where, async () => {
+        const indexed = paged?.upTo(rowEnd - before, { metadata, number, buffer });
+        return await parquetReadObjects({
+          ...{ ...options, file: indexed?.buffer ?? buffer, metadata: indexed?.metadata ?? metadata, rowStart, rowEnd },
+          useOffsetIndex: (hasIndex || paged !== undefined) && rowEnd - rowStart < numRows,
         });
       });
       if (rows.length !== rowEnd - rowStart) throw damaged(file, where, `${rows.length} rows are there`);

@@ -6,6 +6,8 @@ import { parquetRows } from "../../../src/data/rows/parquet.ts";
 import { MAX_ROW_BYTES } from "../../../src/data/rows/row.ts";
 import { readBytes, readTextSync } from "../../../src/runtime/files.ts";
 import { fixturePath } from "../../support/golden.ts";
+import { startRank } from "../../support/rank_process.ts";
+import { longTest } from "../../support/share.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const fixture = (name: string): string => fixturePath(`parquet/${name}`);
@@ -71,6 +73,58 @@ test("parquetRows() gives bad cells by their row, and the rows behind them", asy
     /integers below 2\^53 \| 1152921504606846976: write it as text/,
   );
   assert.deepEqual(await read(fixture("empty.parquet")), []);
+});
+
+for (const name of ["pages-v1", "pages-v1-dictionary", "pages-v2", "chats-none", "chats-v2"]) {
+  test(`parquetRows() reads a row group in parts by its pages, with or without an index of them: ${name}`, async () => {
+    const file = fixture(`${name}.parquet`);
+    const expected = linesOf("chats.jsonl");
+    for (const partBytes of [1, 100, 500, 1500]) {
+      for (const [start, end] of [[0, Infinity], [11, 29]] as const) {
+        const rows: unknown[] = [];
+        for await (const row of parquetRows(file, undefined, { start, end }, partBytes)) {
+          assert.equal(row.line, start + rows.length + 1);
+          rows.push("value" in row ? row.value : row.problem);
+        }
+        assert.deepEqual(rows, expected.slice(start, end), `in parts of ${partBytes} bytes from row ${start}`);
+      }
+    }
+  });
+}
+
+test("parquetRows() names a damaged page of a row group without an index", async () => {
+  using folder = temporaryDirectory();
+  const bytes = await readBytes(fixture("pages-v1.parquet"));
+  bytes.fill(0xff, 400, 500);
+  const file = folder.write("damaged.parquet", bytes);
+  const reading = async (): Promise<void> => {
+    for await (const row of parquetRows(file, undefined, undefined, 100)) assert.ok(row.line > 0);
+  };
+  await assert.rejects(reading, {
+    name: "FileError",
+    message:
+      /Cannot read '.*damaged\.parquet': row group 1 of 1, rows \d+ to \d+: .*; the Parquet file is damaged, so get it anew/,
+  });
+});
+
+test("parquetRows() refuses a page that is too large to be decoded, by its size and before it is read", async () => {
+  await assert.rejects(read(fixture("huge-page.parquet")), {
+    name: "FileError",
+    message: new RegExp(
+      "Cannot read '.*huge-page\\.parquet': row group 1 of 1: expected pages of at most 1\\.00 GiB, as one is decoded as a whole, " +
+        "got one of 1\\.03 GiB in the column \"text\": write the file with a smaller 'row_group_size'",
+    ),
+  });
+});
+
+longTest("parquetRows() reads a row group of 1 GiB without an index of its pages in little memory", async () => {
+  const reader = startRank(new URL("./read_parquet.ts", import.meta.url), [fixture("huge-group.parquet")]);
+  assert.equal(await reader.ended, 0, reader.stderr);
+  const { rows, characters, peakBytes }: { rows: number; characters: number; peakBytes: number } = JSON.parse(
+    reader.stdout,
+  );
+  assert.deepEqual([rows, characters], [2 ** 10, 2 ** 30]);
+  assert.ok(peakBytes < 0.8e9, `${peakBytes} bytes`);
 });
 
 test("parquetRows() refuses a file that was cut off, and names the row group of a damaged one", async () => {
