@@ -20,15 +20,16 @@ export interface Ended {
 /** Variables of a launch, which would make each program a rank of it. */
 const ofLaunches = /^(?:(?:LOCAL_)?(?:RANK|WORLD_SIZE)|GROUP_RANK|MASTER_(?:ADDR|PORT)|FULLYSHARD_.*)$/;
 
-/** Runs a program to its end, whatever that is. */
+/** Runs a program to its end, whatever that is. @param cwd the folder in which it runs. @default the checkout */
 export function runProgram(
   program: string,
   args: readonly string[],
   variables: Readonly<Record<string, string>> = {},
+  cwd: string = root,
 ): Promise<Ended> {
   const inherited = Object.entries(process.env).filter(([name]) => !ofLaunches.test(name));
   const child = spawn(program, args, {
-    cwd: root,
+    cwd,
     env: { ...Object.fromEntries(inherited), NO_COLOR: "1", ...variables },
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -15,6 +15,7 @@ import { makeInputs } from "./inputs.ts";
 import { type AdaptItem, type ItemReport, report } from "./item.ts";
 import { LIVE } from "./live.ts";
 import { PACKED } from "./packed.ts";
+import { PACKED_WAY } from "./packed_way.ts";
 import { Peer } from "./peer.ts";
 import { PREFERENCES_BESIDE } from "./preferences.ts";
 import { Recorded } from "./recorded.ts";
@@ -28,6 +29,7 @@ const ITEMS: readonly AdaptItem[] = [
   ...SIDE_BY_SIDE,
   ...PREFERENCES_BESIDE,
   ...WHOLE_WAY,
+  ...PACKED_WAY,
   ...BITS,
   ...ROWS,
   ...PACKED,

@@ -14,7 +14,7 @@ import { distance, metricsOf, read, readRows, train } from "./own.ts";
 import type { ReadRequest, Sample } from "./peer.ts";
 
 /** Distance that two scores of the same weights may have. */
-const LOGIT_DISTANCE = 1e-5;
+export const LOGIT_DISTANCE = 1e-5;
 const STEPS = 30;
 
 const runOf = ({ folder }: Bed): string => `${folder}/way`;
@@ -35,7 +35,7 @@ async function findMistakes({ inputs }: Bed): Promise<Outcome> {
 }
 
 /** The model that the user begins with: it has learned what answers look like from other chats. */
-const begun: (bed: Bed) => Promise<string> = oncePerBed(async ({ inputs, folder }) => {
+export const begun: (bed: Bed) => Promise<string> = oncePerBed(async ({ inputs, folder }) => {
   const out = `${folder}/begun`;
   await train(
     out,
@@ -106,7 +106,9 @@ async function trainAdapter(bed: Bed): Promise<Outcome> {
 }
 
 /** Held-out samples, and their beginnings up to the first answer. */
-async function requestOf({ inputs }: Bed): Promise<Pick<ReadRequest, "samples" | "prompts" | "newTokens" | "eosId">> {
+export async function requestOf(
+  { inputs }: Bed,
+): Promise<Pick<ReadRequest, "samples" | "prompts" | "newTokens" | "eosId">> {
   const held: readonly Sample[] = await readRows(inputs.base, inputs.held);
   const prompts = held.map(({ ids, labels }) => ids.slice(0, labels.findIndex((label) => label >= 0)));
   // The id of <|im_end|>, which ends a turn.
