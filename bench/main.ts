@@ -1,7 +1,7 @@
 /**
- * `npm run bench -- <subject> [--peer torch|trl|mpi|jax-js|ddp|apart|allgather|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
- * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch, TRL
- * and MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
+ * `npm run bench -- <subject> [--peer torch|trl|transformers|mpi|jax-js|ddp|apart|allgather|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
+ * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch, TRL,
+ * transformers and MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
  * the run; `one-thread` is our side with one. A peer that is not there is told in each line.
  *
  * @module
@@ -29,6 +29,7 @@ import { ROUTING } from "./routing.ts";
 import { type BenchSetting, casesOf, PEERS, type Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
+import { TENSOR } from "./tensor.ts";
 import { WATCHING } from "./watching.ts";
 
 const SUBJECTS: readonly Subject[] = [
@@ -48,11 +49,17 @@ const SUBJECTS: readonly Subject[] = [
   ROUTING,
   STARTUP,
   STEP,
+  TENSOR,
   WATCHING,
 ];
 
 /** What a Python has, by the peer that it runs. */
-const PYTHON_PACKAGES = { torch: "torch", mpi: "mpi4py", trl: "torch, transformers, peft and trl" } as const;
+const PYTHON_PACKAGES = {
+  torch: "torch",
+  transformers: "torch and transformers",
+  mpi: "mpi4py",
+  trl: "torch, transformers, peft and trl",
+} as const;
 
 /** Those whose ranks compute with threads. */
 const THREADED: string = SUBJECTS.filter(({ takesThreads }) => takesThreads).map(({ name }) => name).join(", ");
@@ -61,9 +68,9 @@ const flags: readonly Flag[] = [
   {
     name: "peer",
     takes: "one",
-    placeholder: "<torch|trl|mpi|jax-js|ddp|apart|allgather|one-thread>",
+    placeholder: "<torch|trl|transformers|mpi|jax-js|ddp|apart|allgather|one-thread>",
     description:
-      "Run alternately PyTorch, TRL or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, gathered keys and values, or with one thread",
+      "Run alternately PyTorch, TRL, transformers or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, gathered keys and values, or with one thread",
   },
   {
     name: "threads",
@@ -102,7 +109,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const all = subject === undefined ? [] : casesOf(subject, PEERS.find((one) => one === peer));
   const exact = all.filter((one) => one.name === wanted);
   const cases = exact.length > 0 ? exact : all.filter((one) => one.name.includes(wanted));
-  const isPython = peer === "torch" || peer === "mpi" || peer === "trl";
+  const isPython = peer === "torch" || peer === "mpi" || peer === "trl" || peer === "transformers";
   const wrong = [
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
     ...subject === undefined

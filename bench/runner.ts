@@ -87,7 +87,13 @@ async function versionsOf(
   const { output } = await runProgram(runtimePath(runtime), ["--version"]);
   const own = `${runtime} ${output.trim().split("\n")[0]?.replace(/^deno /, "")}`;
   if (peer === "jax-js" && jaxJs !== undefined && "version" in jaxJs) return [own, `jax-js ${jaxJs.version}`];
-  const packages = peer === "torch" ? ["torch"] : peer === "trl" ? ["torch", "transformers", "peft", "trl"] : [];
+  const packages = peer === "torch"
+    ? ["torch"]
+    : peer === "trl"
+    ? ["torch", "transformers", "peft", "trl"]
+    : peer === "transformers"
+    ? ["torch", "transformers"]
+    : [];
   if (packages.length === 0) return [own];
   const script = "import sys, importlib.metadata as m\nfor name in sys.argv[1:]: print(name, m.version(name))";
   const told = await runProgram(python, ["-c", script, ...packages]).catch(() => undefined);

@@ -186,7 +186,8 @@ function headsDivide(config: FamilyOrders["config"], size: number): boolean {
   return counts.every((count) => count === undefined || Number(count) % size === 0);
 }
 
-function isReport(value: unknown): value is FamilyReport {
+/** True for the report of a rank. */
+export function isReport(value: unknown): value is FamilyReport {
   return typeof value === "object" && value !== null && "losses" in value && "gradients" in value;
 }
 

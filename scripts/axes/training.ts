@@ -4,7 +4,7 @@
  * @module
  */
 import { createHash } from "node:crypto";
-import { getModelStateDict } from "../../doors/checkpoint.ts";
+import { getModelStateDict, saveHfDirectory } from "../../doors/checkpoint.ts";
 import type { DeviceMesh, MeshShape, ProcessGroup } from "../../doors/comm.ts";
 import type { Batch } from "../../src/data/micro_batch.ts";
 import type { Device } from "../../doors/device.ts";
@@ -60,6 +60,12 @@ export interface FamilyOrders {
    * give it to one rank too, to compare.
    */
   readonly stages?: Omit<PipelineOptions, "dtype"> | undefined;
+  /** Clipped steps. @default 3 */
+  readonly steps?: number;
+  /** A Hugging Face folder that is written of the first values: give it to one rank. @default none */
+  readonly folder?: string;
+  /** The main rank reports the last values. */
+  readonly tellsWeights?: boolean;
 }
 
 /** What came of it. */
@@ -71,6 +77,8 @@ export interface FamilyReport {
   readonly last: string;
   /** Gradients of a step, by name, on the main rank. */
   readonly gradients: Readonly<Record<string, readonly number[]>>;
+  /** Last values by name, where they were asked for. */
+  readonly weights: Readonly<Record<string, readonly number[]>>;
   readonly generated: readonly number[];
   /** Digest of what this rank keeps of parameters that no axis cuts. */
   readonly uncut: string;
@@ -80,14 +88,27 @@ export interface FamilyReport {
 }
 
 const [ROWS, SEQ] = [4, 12];
+/** Learning rate, weight decay and epsilon of AdamW, and the norm that gradients are clipped to. */
+export const OPTIMIZER = { lr: 3e-3, weightDecay: 0.1, eps: 1e-4, clip: 0.1 } as const;
+/** The batch whose gradients are reported. */
+export const FIRST_BATCH = 100;
 
-/** This rank's rows of a batch that depends on the step alone. */
-export function batchOf({ samples: { rank, size } }: Run, { vocabSize }: CausalLm, step: number): Batch {
+/** Ids and labels of a batch, which depend on the step alone: rows of all ranks. */
+export function tokensOf(
+  vocabSize: number,
+  step: number,
+): { readonly all: Int32Array; readonly targets: Int32Array; readonly seq: number } {
   const key = keyOf(5, `step ${step}`);
   const all = Int32Array.from({ length: ROWS * SEQ }, (_, i) => uniformInt(key, i, vocabSize));
   const targets = all.map((_, i) =>
     uniformInt(key, 1000 + i, 5) === 0 ? IGNORE_INDEX : all[(i + 1) % all.length] ?? NaN
   );
+  return { all, targets, seq: SEQ };
+}
+
+/** This rank's rows of a batch. */
+export function batchOf({ samples: { rank, size } }: Run, { vocabSize }: CausalLm, step: number): Batch {
+  const { all, targets } = tokensOf(vocabSize, step);
   const [begin, end] = [rank * ROWS / size * SEQ, (rank + 1) * ROWS / size * SEQ];
   const [inputIds, labels] = [all.subarray(begin, end), targets.subarray(begin, end)];
   const random = { seed: 3, firstSample: step * ROWS + rank * ROWS / size };
@@ -183,13 +204,15 @@ function trained(model: CausalLm): readonly Parameter[] {
 export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise<FamilyReport> {
   const { run, model, adapter } = await laidOut(rank, orders);
   const batchAt = (step: number): Batch => batchFor(run, model, step, orders);
+  const { folder, steps = 3 } = orders;
+  if (folder !== undefined) await saveHfDirectory(model, folder);
   const before = valuesOf(model, rank);
   // So long a step that the weights before it are lost in rounding beside it.
   const learningRate = 2 ** 20;
   const sgd = new SGD(trained(model), { learningRate });
   {
     using _frame = scope();
-    run.backward(model, batchAt(100));
+    run.backward(model, batchAt(FIRST_BATCH));
     sgd.step();
     sgd.zeroGrad();
   }
@@ -204,14 +227,15 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
   if (adapter !== undefined) fillSecondFactors(adapter);
   // With so large an epsilon a gradient that is rounding alone moves its weight as little as it should: by AdamW's own epsilon
   // it would be divided by itself, and norms after a step would tell of nothing else.
-  const optimizer = new AdamW(trained(model), { learningRate: 3e-3, weightDecay: 0.1, eps: 1e-4 });
+  const { lr, weightDecay, eps, clip } = OPTIMIZER;
+  const optimizer = new AdamW(trained(model), { learningRate: lr, weightDecay, eps });
   const [losses, norms, inUse]: [number[], number[], number[]] = [[], [], []];
   if (orders.stages !== undefined) losses.push((await evaluate(run, model, [batchAt(50)])).loss);
-  for (let step = 0; step < 3; step++) {
+  for (let step = 0; step < steps; step++) {
     using _frame = scope();
     optimizer.zeroGrad();
     losses.push(run.backward(model, batchAt(step)).item());
-    norms.push(clipGradNorm(model.parameters(), 0.1).item());
+    norms.push(clipGradNorm(model.parameters(), clip).item());
     optimizer.step();
     inUse.push(rank.device.allocator.stats.inUse);
   }
@@ -219,9 +243,13 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
   for (const parameter of model.parameters()) {
     if (parameter.placements.length === 0) uncut.update(new Uint8Array(ownedValues(parameter).buffer));
   }
+  const last = valuesOf(model, rank);
+  const weights = rank.group.rank > 0 || orders.tellsWeights !== true
+    ? {}
+    : Object.fromEntries(Array.from(last, ([name, values]) => [name, [...values]]));
   const generated = generate(model, [1, 2, 3], { maxNewTokens: 4, temperature: 0 });
   return {
-    ...{ losses, norms, first: digestOf(before), last: digestOf(valuesOf(model, rank)), gradients, generated, inUse },
+    ...{ losses, norms, first: digestOf(before), last: digestOf(last), gradients, weights, generated, inUse },
     uncut: uncut.digest("hex").slice(0, 12),
     cut: [...model.namedParameters()].flatMap(([name, { placements }]) => placements.length > 0 ? [name] : []),
   };

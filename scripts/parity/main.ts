@@ -1,5 +1,6 @@
 /**
- * `npm run parity -- --axes [--json] [--family name] [--mesh part]`: every family over meshes with further axes, see `scripts/axes`.
+ * `npm run parity -- --axes [--json] [--family name] [--mesh part]`: every family over meshes with further axes, see `scripts/axes`; with
+ * `--peer transformers` beside its own trainings on the same meshes, by the Python that PEER_PYTHON names.
  *
  * `npm run parity -- [--json] [--all] [--steps n] [--runtime name] [--math name]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
  * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
@@ -17,7 +18,9 @@ import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
 import { type CpuMath, openDevice } from "../../doors/device.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { type AxesItem, axesParity } from "../axes/parity.ts";
+import { type PeerItem, transformersParity } from "../axes/transformers_peer.ts";
 import { programOf, runProcesses, type RuntimeName } from "./processes.ts";
+import { ZOO } from "../zoo/families.ts";
 import { combinations, pairwise } from "./axes.ts";
 import { TraceFolder } from "./store.ts";
 import { caseGroups, compare, type Pair, type WholeTrace } from "./traces.ts";
@@ -59,6 +62,12 @@ const flags: readonly Flag[] = [
     takes: "one",
     placeholder: "<part of a name>",
     description: "With axes: only these, such as ring, and those whose bits they must have (default: all)",
+  },
+  {
+    name: "peer",
+    takes: "one",
+    placeholder: "transformers",
+    description: "With axes: its own trainings on the same meshes over gloo, and both against float64",
   },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
@@ -165,19 +174,48 @@ async function overAxes(families: readonly string[], mesh: string, isJson: boole
   return failed === 0 ? 0 : 1;
 }
 
+/** The same beside transformers; the last line is one object. */
+async function besideTransformers(families: readonly string[], mesh: string, isJson: boolean): Promise<number> {
+  const python = process.env["PEER_PYTHON"];
+  if (python === undefined) {
+    process.stderr.write("PEER_PYTHON: expected a Python that has torch and transformers, got nothing\n");
+    return 2;
+  }
+  const items: PeerItem[] = [];
+  await transformersParity(python, families, mesh, (item) => {
+    items.push(item);
+    const { mesh, family, tied, status, reason, ours, theirs } = item;
+    const short = (distance: PeerItem["ours"]): string =>
+      Object.values(distance ?? {}).map((value) => value.toExponential(1)).join(" ");
+    const of = `${status} ${family} ${tied ? "tied" : "untied"} ${mesh}`;
+    const distances = ours === undefined ? "" : `; ours ${short(ours)}, theirs ${short(theirs)}`;
+    if (!isJson) process.stdout.write(`${of}${distances}${reason === undefined ? "" : `: ${reason}`}\n`);
+  });
+  const count = (wanted: PeerItem["status"]): number => items.filter(({ status }) => status === wanted).length;
+  const [passed, failed, skipped] = [count("pass"), count("fail"), count("skipped")];
+  process.stdout.write(`${JSON.stringify({ passed, failed, skipped, items })}\n`);
+  return failed === 0 && passed > 0 ? 0 : 1;
+}
+
 async function main(argv: readonly string[]): Promise<number> {
   const { uses, rest, problems } = readFlags(flags, argv, { stopAtPositional: false });
   const steps = Number(uses.get("steps")?.texts.at(-1) ?? 20);
   const asked = (flag: string) => (name: string): boolean => (uses.get(flag)?.texts.at(-1) ?? name) === name;
   const [runtimes, maths] = [RUNTIMES.filter(asked("runtime")), MATHS.filter(asked("math"))];
-  const nothing = runtimes.length === 0 || maths.length === 0 || !(steps >= 1);
-  if (problems.length > 0 || rest.length > 0 || nothing || uses.has("help")) {
+  const peer = uses.get("peer")?.texts.at(-1);
+  const isPeerWrong = peer !== undefined && (peer !== "transformers" || !uses.has("axes"));
+  const nothing = runtimes.length === 0 || maths.length === 0 || !(steps >= 1) || isPeerWrong;
+  const families = uses.get("family")?.texts ?? [];
+  const unknown = families.filter((name) => !ZOO.includes(name));
+  for (const name of unknown) process.stderr.write(`--family: expected one of ${ZOO.join(", ")}, got ${name}\n`);
+  if (problems.length > 0 || rest.length > 0 || unknown.length > 0 || nothing || uses.has("help")) {
     for (const { path, expected, got } of problems) process.stderr.write(`${path}: expected ${expected}, got ${got}\n`);
     process.stderr.write(`Usage: npm run parity -- [flags]\n\n${describeFlags(flags)}\n`);
     return uses.has("help") ? 0 : 2;
   }
   if (uses.has("axes")) {
-    return await overAxes(uses.get("family")?.texts ?? [], uses.get("mesh")?.texts.at(-1) ?? "", uses.has("json"));
+    const run = peer === undefined ? overAxes : besideTransformers;
+    return await run(families, uses.get("mesh")?.texts.at(-1) ?? "", uses.has("json"));
   }
   const extent = { steps, all: uses.has("all"), runtimes };
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);

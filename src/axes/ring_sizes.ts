@@ -41,7 +41,7 @@ export function sizesOf(q: Tensor, v: Tensor, { heads, kvHeads, group }: RingAtt
   const [, , widthV] = threeSizes("ring attention", v.shape);
   const dims = { headDim: widthQ / heads, valueDim: widthV / kvHeads };
   const width = seq / 2;
-  const piece = group.dryBackend === "nccl" ? width : Math.min(width, PIECE_QUERIES);
+  const piece = group.twin.standsFor === "nccl" ? width : Math.min(width, PIECE_QUERIES);
   return { dtype: q.dtype, batch, width, heads, kvHeads, piece, ...dims };
 }
 

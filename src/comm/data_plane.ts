@@ -16,6 +16,7 @@ import type { DType } from "../dtype.ts";
 import type { BlockSource } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import type { ControlPlane } from "./control_plane.ts";
+import type { StagingOptions } from "./data/sizes.ts";
 import type { Backend } from "./registry.ts";
 
 /** One collective under way. */
@@ -129,6 +130,8 @@ export interface DataPlane {
   readonly stagingBytes: number;
   /** Ranks that share them. @default all ranks of the group */
   readonly stagingRanks?: number;
+  /** Sizes by which staging is divided, which a dry run takes too. @default the sizes that are usual */
+  readonly staging?: StagingOptions;
   /**
    * Opens a window; `byteLengths[r]` is the length of rank r's part, the same list on all ranks. Contents are zeros, and
    * published.

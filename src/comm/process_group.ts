@@ -64,11 +64,11 @@ export class ProcessGroup {
   /** True if its collectives are only enqueued on the device, so that a graph may hold them; else the host takes part. */
   readonly isEnqueued: boolean;
   /**
-   * The backend whose memory a dry run allocates to stand for this group.
+   * The backend whose memory a dry run allocates to stand for this group, and the sizes of its staging.
    *
    * @internal
    */
-  readonly dryBackend: DataPlane["dryBackend"];
+  readonly twin: NonNullable<DataPlane["staging"]> & { readonly standsFor: DataPlane["dryBackend"] };
   /** The axis of a larger mesh whose group this is; `undefined` for a plain group. */
   readonly mesh: MeshAxis | undefined;
   readonly #control: ControlPlane;
@@ -94,7 +94,7 @@ export class ProcessGroup {
     this.stagingBytes = data.stagingBytes;
     this.stagingRanks = data.stagingRanks ?? control.size;
     this.registersMemory = data.registersMemory === true;
-    this.dryBackend = data.dryBackend;
+    this.twin = { ...data.staging, standsFor: data.dryBackend };
     this.isEnqueued = data.isEnqueued === true;
     this.mesh = mesh;
     this.#control = control;

@@ -5,7 +5,7 @@
  */
 import { addLora, loraOf } from "../adapters/lora.ts";
 import { at } from "../at.ts";
-import { standInOf } from "../comm/data/dry.ts";
+import { twinOf } from "../comm/data/dry.ts";
 import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { ArgumentError } from "../errors.ts";
@@ -88,10 +88,9 @@ export class ShardingDescription {
     }
     const { options } = sharding;
     const { all } = shardRanksOf(options.mesh);
-    const { rank, size: worldSize, stagingBytes } = all;
+    const { rank, size: worldSize } = all;
     const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
     const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
-    const plane = { ...standInOf(all), ...stagingBytes > 0 ? { stagingBytes } : {} };
     const lora = loraOf(model);
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
       adapt: (twin) => {
@@ -117,7 +116,7 @@ export class ShardingDescription {
       optimizer: (twin) => new AdamW(twin.parameters()),
       batch: emptyBatch(sizes, worldSize),
       maxGradNorm: 1,
-    }, { device: model.device, rank, worldSize, ...plane });
+    }, { device: model.device, rank, worldSize, ...twinOf(all) });
     return { peakBytes, terms, offloaded };
   }
 

@@ -9,7 +9,7 @@ import type { MicroBatch } from "../data/micro_batch.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
 import { evaluationRows } from "./evaluation_rows.ts";
-import { scoreTokens } from "./token_scores.ts";
+import { scoreRows } from "./token_scores.ts";
 
 /**
  * The log-likelihood, in nats, of the scored tokens of each text. On the CPU it is the same bits whatever texts are beside. Called inside
@@ -20,7 +20,7 @@ import { scoreTokens } from "./token_scores.ts";
 export function logLikelihoods(model: CausalLm, texts: readonly ScoredText[]): readonly number[] {
   const sums: number[] = [];
   for (const rows of evaluationRows(model, [microBatchOf(texts)])) {
-    const { losses } = scoreTokens(model, rows);
+    const losses = scoreRows(model, rows);
     for (let row = 0; row < rows.batch; row++) {
       let sum = 0;
       for (let place = row * rows.seq; place < (row + 1) * rows.seq; place++) {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { standInOf } from "../comm/data/dry.ts";
+import { standInOf, twinOf } from "../comm/data/dry.ts";
 import type { Device } from "../device/device.ts";
 import { POOL_NAME } from "../device/offload.ts";
 import { ConfigError } from "../errors.ts";
@@ -40,8 +40,8 @@ export async function planModel(
     throw new ConfigError([{ path: "--model", expected, got: "nothing" }]);
   }
   const { device, group, group: { rank, size }, localWorldSize } = run;
-  const { stagingBytes, strategy, seed, broadcastFromRank0 } = config;
-  const here = { device, worldSize: size, localWorldSize, stagingBytes, ...standInOf(group) };
+  const { strategy, seed, broadcastFromRank0 } = config;
+  const here = { device, worldSize: size, localWorldSize, ...twinOf(group) };
   const estimate = await group.together("estimate a step", () => estimateStep(config, source, { ...here, rank }));
   const shortage = worstShortage(group, needsOf(estimate, device));
   if (shortage === undefined) {

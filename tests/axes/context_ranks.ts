@@ -4,6 +4,8 @@ import type { MicroBatch } from "../../src/data/micro_batch.ts";
 import { IGNORE_INDEX } from "../../doors/nn.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
 import { batchOf, type FamilyOrders, laidOut } from "../../scripts/axes/training.ts";
+import { evaluationMode } from "../../src/train/evaluation_mode.ts";
+import { logLikelihoods } from "../../src/train/log_likelihood.ts";
 import { Run } from "../../src/train/run.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
@@ -40,6 +42,17 @@ export async function evaluateRows(rank: WorldRank, orders: RowOrders): Promise<
   const isReader = run.samples.rank === 0;
   const { loss, correct } = await evaluate(run, model, isReader ? [{ microBatches: [rowsOf(model, orders)] }] : []);
   return [loss, correct];
+}
+
+/** Log-likelihoods of texts of several lengths, of one and of two scored tokens among them. */
+export async function scoreTexts(rank: WorldRank, orders: FamilyOrders): Promise<readonly number[]> {
+  const { model } = await laidOut(rank, orders);
+  using _mode = evaluationMode(model);
+  const key = keyOf(5, "texts");
+  const texts = [[2, 1], [9, 4], [7, 5], [14, 1]].map(([length = 0, from = 0], text) => {
+    return { ids: Array.from({ length }, (_, i) => uniformInt(key, 100 * text + i, model.vocabSize)), from };
+  });
+  return [...logLikelihoods(model, texts), ...logLikelihoods(model, texts.slice(0, 1))];
 }
 
 /** The error of a model that cannot share positions; "" if it can. */
@@ -98,5 +111,5 @@ export async function drawInTraining(rank: WorldRank, orders: FamilyOrders): Pro
 }
 
 rankFunctions(import.meta.url, {
-  ...{ evaluateRows, refuse, callItself, activationBytes, mistakes, drawInTraining },
+  ...{ evaluateRows, refuse, callItself, activationBytes, mistakes, drawInTraining, scoreTexts },
 });

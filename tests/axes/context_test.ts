@@ -16,6 +16,7 @@ import {
   mistakes,
   refuse,
   type RowOrders,
+  scoreTexts,
 } from "./context_ranks.ts";
 import { trainFamily } from "./families_ranks.ts";
 
@@ -86,6 +87,23 @@ for (
     }
   });
 }
+
+test("texts are as likely as on one rank, to the bit, where ranks share positions", async () => {
+  const [llama = assert.fail()] = zooModels("llama");
+  const [mixtral = assert.fail()] = zooModels("mixtral");
+  const { hfConfig: config } = llama;
+  const measure = async (orders: FamilyOrders): Promise<readonly (readonly number[])[]> =>
+    valuesOf<readonly number[]>(await world(sizeOf(orders.axes), scoreTexts, { data: orders }));
+  const [alone = assert.fail()] = await measure({ config, axes: { shard: 1 } });
+  for (const commStrategy of ["allgather", "ulysses"] as const) {
+    const all = await measure({ config, axes: { shard: 1, context: 2 }, commStrategy });
+    assert.deepEqual(all, [alone, alone], commStrategy);
+  }
+  const [single = assert.fail()] = await measure({ config: mixtral.hfConfig, axes: { shard: 1 } });
+  for (const found of await measure({ config: mixtral.hfConfig, axes: { shard: 2, context: 2 } })) {
+    for (const [i, value] of found.entries()) assert.ok(Math.abs(value / (single[i] ?? NaN) - 1) < 1e-6, `text ${i}`);
+  }
+});
 
 test("angles of longrope are those of the full row", async () => {
   const rope = { rope_type: "longrope", rope_theta: 10000, partial_rotary_factor: 1 };

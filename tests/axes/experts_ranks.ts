@@ -16,6 +16,7 @@ import type { Batch } from "../../src/data/micro_batch.ts";
 import { Router } from "../../src/nn/router.ts";
 import { type AxesRank, batchOf, type FamilyOrders, laidOut } from "../../scripts/axes/training.ts";
 import { type MeshOrders, type MeshReport, trainOnMesh as trainFrom } from "../../scripts/mesh/training.ts";
+import { twinOf } from "../../src/comm/data/dry.ts";
 import { memoryPeak } from "../../src/train/dry_run.ts";
 import { Run } from "../../src/train/run.ts";
 import { messageOf } from "../support/message.ts";
@@ -79,7 +80,7 @@ export async function crowd(
   const { peakBytes: peak } = memoryPeak(run);
   const { device, group: { size: worldSize, rank: place } } = rank;
   const dry = async ({ device, group }: Run): Promise<() => void> => (await crowded({ device, group }, orders)).step;
-  const options = { worldSize, rank: place, device, standsFor: "loopback" } as const;
+  const options = { worldSize, rank: place, device, ...twinOf(rank.group) };
   const { peakBytes: stated } = await dryRun(dry, options);
   return { loss, peak, stated };
 }

@@ -7,6 +7,7 @@ import { attentionOfHeads } from "../../src/axes/heads.ts";
 import { zigzag } from "../../src/axes/positions.ts";
 import { attentionRoundRing } from "../../src/axes/ring.ts";
 import { dtypeFrom } from "../../src/dtype.ts";
+import { twinOf } from "../../src/comm/data/dry.ts";
 import { memoryPeak } from "../../src/train/dry_run.ts";
 import { Run } from "../../src/train/run.ts";
 import { disposeLeaf, leaf } from "../support/gradcheck.ts";
@@ -124,8 +125,8 @@ export async function peaks(
   const { peakBytes: peak } = memoryPeak(run);
   const beyond = allocator.stats.peak - inUse;
   const dry = async ({ device, group }: Run): Promise<() => void> => (await longRows({ device, group }, orders)).step;
-  const place = { worldSize: rank.group.size, rank: rank.group.rank, device: rank.device };
-  const { peakBytes: stated } = await dryRun(dry, { ...place, standsFor: "loopback" });
+  const place = { rank: rank.group.rank, worldSize: rank.group.size, device: rank.device, ...twinOf(rank.group) };
+  const { peakBytes: stated } = await dryRun(dry, place);
   return { beyond, peak, stated };
 }
 

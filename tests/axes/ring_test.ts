@@ -30,6 +30,22 @@ const STARTS = Array.from(
 /** Rows whose parts have more positions than a call of a kernel takes, and no multiple of them. */
 const LONG = { ...GROUPED, batch: 1, seq: 4 * 260, heads: 2, kvHeads: 1, window: 400, sinks: [0.5, -1] };
 
+/** Models whose memory a dry run states: a family, its layers, and sizes that are not those of its small model. */
+const MEASURED: readonly (readonly [family: string, layers: number, more: FamilyOrders["config"]])[] = [
+  ["llama", 4, { hidden_size: 64, intermediate_size: 192 }],
+  ...onlyInAll<[string, number, FamilyOrders["config"]]>([
+    ["llama", 1, {}],
+    ["llama", 3, { hidden_size: 64 }],
+    ["llama", 7, { hidden_size: 64, intermediate_size: 192 }],
+    ["mistral", 5, { hidden_size: 64, sliding_window: 9 }],
+    ["granite", 6, {}],
+    ["gpt_oss", 2, {}],
+    ["mixtral", 2, {}],
+    ["qwen3_next", 4, {}],
+    ["lfm2", 3, {}],
+  ]),
+];
+
 /** One rounding of a logarithm of a sum over hundreds of keys, from 8 on, which joining adds. */
 const LOGARITHM = 2 ** -20;
 
@@ -241,6 +257,21 @@ test("a ring takes less memory than gathered keys and values, and as much as a d
     assert.ok(ring < most * gathered, `${ring} bytes round a ring, ${gathered} gathered`);
   }
 });
+
+for (const [family, layers, more] of MEASURED) {
+  test(`a dry run of ${layers} layers of ${family} states the memory of shards and of copies over positions`, async () => {
+    const sizes = { num_hidden_layers: layers, max_position_embeddings: 64, ...more };
+    const config = { ...zooModels(family)[0]?.hfConfig, ...sizes };
+    for (const mode of ["ddp", "fsdp"] as const) {
+      const orders: FamilyOrders = { config, axes: { shard: 2, context: 2 }, mode };
+      // Chunks that gradients need several of, and staging of another size than is usual.
+      for (const planes of [{}, { stagingBytes: 2 ** 20 }]) {
+        const ranks = valuesOf(await world(4, peaks, { data: orders, planes }));
+        assert.deepEqual(ranks.map(({ stated }) => stated), ranks.map(({ peak }) => peak), mode);
+      }
+    }
+  });
+}
 
 test("strategies that are unknown, and calls that a ring cannot compute, are refused by name", async () => {
   const config = { ...zooModels("llama")[0]?.hfConfig, num_attention_heads: 3, num_key_value_heads: 3, head_dim: 8 };

@@ -33,11 +33,16 @@ export interface DryOptions extends PlaneMemoryOptions {
   readonly standsFor?: Backend | undefined;
 }
 
-/** Dry options that stand for an open group. */
+/** Dry options that stand for an open group, with as many ranks. */
+export function twinOf(group: Parameters<typeof standInOf>[0]): Omit<DryOptions, "rank" | "worldSize"> {
+  return { ...standInOf(group), ...group.twin };
+}
+
+/** Dry options that stand for an open group, whatever the number of ranks. */
 export function standInOf(
-  group: Pick<ProcessGroup, "dryBackend" | "registersMemory" | "stagingRanks">,
+  group: Pick<ProcessGroup, "twin" | "registersMemory" | "stagingRanks">,
 ): Pick<DryOptions, "standsFor" | "registersMemory" | "ranksPerHost"> {
-  const { dryBackend: standsFor, registersMemory, stagingRanks: ranksPerHost } = group;
+  const { twin: { standsFor }, registersMemory, stagingRanks: ranksPerHost } = group;
   return { standsFor, registersMemory, ...standsFor === "mpi" ? { ranksPerHost } : {} };
 }
 

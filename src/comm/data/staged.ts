@@ -22,7 +22,7 @@ import {
   type Work,
 } from "../data_plane.ts";
 import { acquire } from "../together.ts";
-import { evenSlices, oneShotLength, type SlotLayout } from "./sizes.ts";
+import { evenSlices, oneShotLength, type SlotLayout, type StagingOptions } from "./sizes.ts";
 import type { StagingBuffer } from "./staging.ts";
 import { laneWords, TransfersUnderWay } from "./transfers.ts";
 
@@ -59,6 +59,7 @@ export class StagedDataPlane implements DataPlane {
   readonly kind: string;
   readonly dryBackend: "shm" | "loopback";
   readonly stagingBytes: number;
+  readonly staging: StagingOptions;
   readonly split: DataPlane["split"];
   readonly sums = "rank-order";
   readonly #place: StagingPlace;
@@ -71,6 +72,8 @@ export class StagedDataPlane implements DataPlane {
   constructor(place: StagingPlace) {
     this.kind = place.kind;
     this.stagingBytes = place.stagingBytes;
+    const { layout: { slotBytes, chunkBytes }, words: { length } } = place;
+    this.staging = length > 1 ? { stagingBytes: slotBytes * length, chunkBytes } : {};
     this.dryBackend = place.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
     this.split = place.split;
     this.#place = place;

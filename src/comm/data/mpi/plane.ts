@@ -48,6 +48,7 @@ export class MpiDataPlane implements DataPlane {
   readonly sums = "rank-order";
   readonly stagingBytes = 0;
   readonly stagingRanks = 1;
+  readonly staging: StagingOptions;
   readonly #place: MpiPlace;
   readonly #scratch: Scratch;
   /** Other ranks, the next one first: so not all ranks send to the same one. */
@@ -56,6 +57,8 @@ export class MpiDataPlane implements DataPlane {
   constructor(place: MpiPlace) {
     const { control: { rank, size }, device } = place;
     this.#place = place;
+    const { stagingBytes, chunkBytes } = place.options;
+    this.staging = { stagingBytes, chunkBytes };
     this.#scratch = new Scratch(device.allocator);
     this.#others = Array.from({ length: size - 1 }, (_, i) => (rank + 1 + i) % size);
   }

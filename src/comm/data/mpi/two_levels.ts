@@ -27,7 +27,7 @@ import {
   type Work,
 } from "../../data_plane.ts";
 import { acquire } from "../../together.ts";
-import { evenSlices } from "../sizes.ts";
+import { evenSlices, type StagingOptions } from "../sizes.ts";
 import type { StagedDataPlane } from "../staged.ts";
 import { Scratch } from "../staging.ts";
 import { CHAIN_ELEMENTS, isChainShorter, partialOf, UNDER_WAY } from "./chain.ts";
@@ -65,6 +65,7 @@ export class LevelsDataPlane implements DataPlane {
   readonly sums = "rank-order";
   readonly stagingBytes: number;
   readonly stagingRanks: number;
+  readonly staging: StagingOptions;
   readonly #place: LevelsPlace;
   readonly #host: number;
   readonly #own: readonly number[];
@@ -82,6 +83,7 @@ export class LevelsDataPlane implements DataPlane {
     this.#scratch = new Scratch(device.allocator);
     this.stagingBytes = near === undefined ? 0 : near.stagingBytes;
     this.stagingRanks = this.#own.length;
+    this.staging = place.flat.staging ?? {};
     this.#only = order.hosts.length === 1 ? near : undefined;
   }
 
