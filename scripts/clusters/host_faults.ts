@@ -51,11 +51,6 @@ const LEFT = /rank \d+ died|rank \d+ stopped all ranks|MPI failed|cannot be reac
 const FAULTS: readonly HostFault[] = [
   { name: "nothing happens" },
   {
-    name: "30 % of packets are lost",
-    begin: () => lossIn("fullyshard2", 30),
-    obstacle: () => onPath("nft") ? undefined : "needs nft",
-  },
-  {
     name: "a host is paused for 10 s",
     begin: async () => {
       signalHost("SIGSTOP");
@@ -85,16 +80,20 @@ const FAULTS: readonly HostFault[] = [
     },
     said: /ENOSPC|no space|disk/i,
   },
+  {
+    name: "30 % of packets are lost",
+    begin: () => lossIn("fullyshard2", 30),
+    obstacle: () => onPath("nft") ? undefined : "needs nft",
+  },
 ];
 
 /** Does each fault of hosts to a training. */
-export async function hostFaultItems(
+export async function* hostFaultItems(
   launcher: MpiLauncher,
   runtime: RuntimeName,
   layout: Layout,
   hosts: Hosts,
-): Promise<readonly ClusterItem[]> {
-  const items: ClusterItem[] = [];
+): AsyncGenerator<ClusterItem> {
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-hosts-`);
   try {
     const data = `${folder}/text.txt`;
@@ -104,16 +103,15 @@ export async function hostFaultItems(
     for (const [index, fault] of FAULTS.entries()) {
       const name = `${launcher.name}, ${runtime}, ${layout.name}: ${fault.name}`;
       const obstacle = fault.obstacle?.();
-      if (obstacle !== undefined) items.push({ name, status: "skip", reason: obstacle });
+      if (obstacle !== undefined) yield { name, status: "skip", reason: obstacle };
       else {
         const out = `${folder}/${index}`;
-        items.push({ name, ...await tryFault(fault, { hosts, out, launcher }, runtime, layout, data, reference) });
+        yield { name, ...await tryFault(fault, { hosts, out, launcher }, runtime, layout, data, reference) };
       }
     }
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-  return items;
 }
 
 async function tryFault(

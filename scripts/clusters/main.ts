@@ -96,7 +96,8 @@ async function main(argv: readonly string[]): Promise<number> {
           if (here("faults")) {
             add(...await faultItems(launcher, runtime, layout), await cutItem(launcher, runtime, layout, hosts));
           }
-          if (here("hosts")) add(...await hostFaultItems(launcher, runtime, layout, hosts));
+          if (!here("hosts")) continue;
+          for await (const item of hostFaultItems(launcher, runtime, layout, hosts)) add(item);
         }
       }
     }
