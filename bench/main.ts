@@ -18,6 +18,7 @@ import { DATALOADER } from "./dataloader.ts";
 import { DEMO } from "./demo.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
+import { HOSTS } from "./hosts.ts";
 import { KERNELS } from "./kernels.ts";
 import { LARGE } from "./large.ts";
 import { LAUNCHES } from "./launches.ts";
@@ -42,6 +43,7 @@ const SUBJECTS: readonly Subject[] = [
   DEMO,
   DISPATCH,
   GEMM,
+  HOSTS,
   KERNELS,
   LARGE,
   LAUNCHES,

@@ -74,22 +74,28 @@ export function makeHosts(count: number, rate?: string): Hosts {
   };
 }
 
-/** The command line of a launcher that starts ranks on hosts, so many on each; it runs on host 1. */
+/**
+ * The command line of a launcher that starts ranks on hosts, so many on each; it runs on host 1.
+ *
+ * @param inTurn true for ranks 0, 2, … on host 1 and ranks 1, 3, … on host 2
+ */
 export function onHosts(
   { addresses }: Pick<Hosts, "addresses">,
   { kind, program, flags }: MpiLauncher,
   counts: readonly number[],
   rank: readonly string[],
+  inTurn = false,
 ): readonly string[] {
   const size = counts.reduce((sum, count) => sum + count, 0);
   const list = addresses.map((address, host) => `${address}:${counts[host]}`).join(",");
   const prefix = program.replace(/\/bin\/[^/]+$/, "");
   const start = kind === "Open MPI"
     ? [
-      ...[program, ...flags, "--prefix", prefix, "--host", list, "--map-by", "slot"],
+      ...[program, ...flags, "--prefix", prefix, "--host", list, "--map-by", inTurn ? "node" : "slot"],
       ...["--prtemca", "plm_ssh_agent", script("./rsh.sh"), "--mca", "btl_tcp_if_include", "e0"],
     ]
-    : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0", "-hosts", list];
+    : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0"]
+      .concat(inTurn ? ["-ppn", "1", "-hosts", addresses.join(",")] : ["-hosts", list]);
   const line = [...start, "-n", String(size), ...rank].map(quoted).join(" ");
   return [script("./in_host.sh"), "1", line];
 }

@@ -5,7 +5,9 @@
  * @module
  */
 import { createHash } from "node:crypto";
+import { fileURLToPath } from "node:url";
 import { conform, scenarioNames } from "../../tests/conformance/planes.ts";
+import { programOf } from "../../tests/support/rank_process.ts";
 import { type MpiLauncher, mpiWorld, onThisHost } from "../../tests/support/mpi_world.ts";
 import { type RankEnd, valuesOf, world } from "../../tests/support/world.ts";
 import type { TrainingCase } from "../parity/training.ts";
@@ -20,6 +22,8 @@ export interface ClusterItem {
 }
 
 export type RuntimeName = "bun" | "deno";
+/** Runtimes of a world's ranks; `both` has every second rank under Deno, the others under Bun. */
+export type WorldRuntimes = RuntimeName | "both";
 
 /** Ranks that a launcher starts somewhere. */
 export interface Layout {
@@ -30,13 +34,29 @@ export interface Layout {
 
 export const oneHost = (size: number): Layout => ({ name: `${size} ranks on 1 host`, size, command: onThisHost });
 
-/** @param counts ranks on each host */
-export function severalHosts(hosts: Hosts, counts: readonly number[]): Layout {
+/** @param counts ranks on each host; with `inTurn`, ranks that follow each other are on different hosts */
+export function severalHosts(hosts: Hosts, counts: readonly number[], inTurn = false): Layout {
   const size = counts.reduce((sum, count) => sum + count, 0);
   return {
-    name: `${size} ranks on ${hosts.addresses.length} hosts (${counts.join(" + ")})`,
+    name: `${size} ranks on ${hosts.addresses.length} hosts (${counts.join(" + ")}${inTurn ? ", in turn" : ""})`,
     size,
-    command: (launcher, _, rank) => onHosts(hosts, launcher, counts, rank),
+    command: (launcher, _, rank) => onHosts(hosts, launcher, counts, rank, inTurn),
+  };
+}
+
+/** Options of ranks of a runtime, or of both. */
+function ranksUnder(
+  runtime: WorldRuntimes,
+  command: Layout["command"],
+): { readonly runtime: RuntimeName; readonly command: Layout["command"] } {
+  if (runtime !== "both") return { runtime, command };
+  const [bun, deno] = [programOf("bun"), programOf("deno")];
+  if (bun === undefined || deno === undefined) throw new Error("needs Bun and Deno");
+  const mixed = fileURLToPath(new URL("./mixed.sh", import.meta.url));
+  return {
+    runtime: "bun",
+    // A rank's command is `bun run script …`.
+    command: (launcher, size, [, , ...script]) => command(launcher, size, [mixed, bun, deno, ...script]),
   };
 }
 
@@ -46,10 +66,10 @@ const TIMEOUT_MS = 240_000;
 /** Every scenario of the suite, an item each. */
 export async function planeItems(
   launcher: MpiLauncher,
-  runtime: RuntimeName,
+  runtime: WorldRuntimes,
   { name: where, size, command }: Layout,
 ): Promise<readonly ClusterItem[]> {
-  const options = { runtime, command, timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES };
+  const options = { ...ranksUnder(runtime, command), timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES };
   const ends = await mpiWorld(launcher, size, conform, options);
   const failed = ends.map(({ error }) => error).find((error) => error !== undefined);
   return scenarioNames(size).map((scenario, index): ClusterItem => {
@@ -63,7 +83,7 @@ export async function planeItems(
 
 /** Trainings of each way of sharding. */
 function casesOf(size: number): readonly (readonly [string, TrainingCase])[] {
-  const base = { tied: true, microBatches: 12, steps: 3 } as const;
+  const base = { tied: true, microBatches: size === 8 ? 8 : 12, steps: 3 } as const;
   return [
     ["FSDP", { ...base, mode: "fsdp-reshard" }],
     ["DDP", { ...base, mode: "ddp" }],
@@ -111,7 +131,7 @@ function sharedDigests(size: number): Promise<readonly string[]> {
 /** Trainings over MPI, with the bits of those over shared memory. */
 export async function trainingItems(
   launcher: MpiLauncher,
-  runtime: RuntimeName,
+  runtime: WorldRuntimes,
   { name: where, size, command }: Layout,
 ): Promise<readonly ClusterItem[]> {
   const data = casesOf(size);
@@ -121,7 +141,7 @@ export async function trainingItems(
     const expected = await sharedDigests(size);
     const found = digestsOf(
       await mpiWorld(launcher, size, trainAll, {
-        ...{ runtime, command, timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES },
+        ...{ ...ranksUnder(runtime, command), timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES },
         planes: { timeoutSeconds: 120 },
         data: data.map(([, training]) => training),
       }),

@@ -1,7 +1,8 @@
 /**
- * `npm run clusters -- [--json] [--only text] [--kind name]`: ranks over each MPI that this machine has (in PATH, or named by
- * MPI_LAUNCHERS), under Bun and Deno, on one host and on two that are network namespaces. The last line is one object: `passed`,
- * `failed`, `skipped`, `items`; what cannot be run here is skipped by name.
+ * `npm run clusters -- [--json] [--only text] [--kind name] [--where text]`: ranks over each MPI that this machine has (in PATH, or
+ * named by MPI_LAUNCHERS), under Bun, Deno and both at once, on one host and on two that are network namespaces, with equal and
+ * unequal numbers of ranks. The last line is one object: `passed`, `failed`, `skipped`, `items`; what cannot be run here is skipped by
+ * name.
  *
  * @module
  */
@@ -9,18 +10,29 @@ import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
 import { mpiLaunchers, NO_MPI } from "../../tests/support/mpi_world.ts";
 import { cutItem, faultItems } from "./faults.ts";
-import { hostsObstacle, makeHosts } from "./hosts.ts";
-import { type ClusterItem, oneHost, planeItems, type RuntimeName, severalHosts, trainingItems } from "./items.ts";
+import { hostFaultItems } from "./host_faults.ts";
+import { type Hosts, hostsObstacle, makeHosts } from "./hosts.ts";
+import {
+  type ClusterItem,
+  type Layout,
+  oneHost,
+  planeItems,
+  type RuntimeName,
+  severalHosts,
+  trainingItems,
+  type WorldRuntimes,
+} from "./items.ts";
 import { variableItems } from "./variables.ts";
 
 /** Kinds of items, and the libraries that are looked for. */
-const KINDS = ["planes", "bits", "faults", "launch"] as const;
+const KINDS = ["planes", "bits", "faults", "hosts", "launch"] as const;
 const LIBRARIES = ["Open MPI", "MPICH", "Intel MPI"] as const;
 const RUNTIMES: readonly RuntimeName[] = ["bun", "deno"];
 
 const flags: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
   { name: "only", takes: "one", placeholder: "<text>", description: "Only launchers whose names hold this text" },
+  { name: "where", takes: "one", placeholder: "<text>", description: "Only placements whose names hold this text" },
   { name: "kind", takes: "many", placeholder: "<kind>", description: `Only items of a kind: ${KINDS.join(", ")}` },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
@@ -44,6 +56,8 @@ async function main(argv: readonly string[]): Promise<number> {
     }
   };
   const only = uses.get("only")?.texts.at(-1) ?? "";
+  const where = uses.get("where")?.texts.at(-1) ?? "";
+  const isWanted = ({ name }: Layout): boolean => name.includes(where);
   const launchers = mpiLaunchers().filter(({ name }) => name.includes(only));
   for (const library of LIBRARIES) {
     if (launchers.some(({ kind }) => kind === library) || !library.includes(only)) continue;
@@ -52,10 +66,12 @@ async function main(argv: readonly string[]): Promise<number> {
   const wants = (kind: typeof KINDS[number]): boolean => kinds.includes(kind);
   for (const launcher of launchers) {
     for (const runtime of RUNTIMES) {
-      if (wants("launch")) add(...await variableItems(launcher, runtime));
-      for (const size of wants("planes") ? [2, 4] : []) add(...await planeItems(launcher, runtime, oneHost(size)));
-      for (const size of wants("bits") ? [2, 3, 4] : []) add(...await trainingItems(launcher, runtime, oneHost(size)));
-      if (wants("faults")) add(...await faultItems(launcher, runtime, oneHost(3)));
+      const here = (kind: typeof KINDS[number], ...sizes: readonly number[]): readonly Layout[] =>
+        wants(kind) ? sizes.map(oneHost).filter(isWanted) : [];
+      for (const _ of here("launch", 2)) add(...await variableItems(launcher, runtime));
+      for (const layout of here("planes", 2, 4)) add(...await planeItems(launcher, runtime, layout));
+      for (const layout of here("bits", 2, 3, 4)) add(...await trainingItems(launcher, runtime, layout));
+      for (const layout of here("faults", 3)) add(...await faultItems(launcher, runtime, layout));
     }
   }
   const obstacle = hostsObstacle();
@@ -69,13 +85,20 @@ async function main(argv: readonly string[]): Promise<number> {
     );
   } else if (launchers.length > 0) {
     using hosts = makeHosts(2);
-    const layout = severalHosts(hosts, [2, 2]);
     for (const launcher of launchers) {
-      for (const runtime of RUNTIMES) {
-        if (wants("planes")) add(...await planeItems(launcher, runtime, layout));
-        if (wants("bits")) add(...await trainingItems(launcher, runtime, layout));
-        if (!wants("faults")) continue;
-        add(...await faultItems(launcher, runtime, layout), await cutItem(launcher, runtime, layout, hosts));
+      for (const { layout, runtimes, kinds: ofLayout } of placements(hosts)) {
+        const here = (kind: typeof KINDS[number]): boolean =>
+          ofLayout.includes(kind) && wants(kind) && isWanted(layout);
+        for (const runtime of runtimes) {
+          if (here("planes")) add(...await planeItems(launcher, runtime, layout));
+          if (here("bits")) add(...await trainingItems(launcher, runtime, layout));
+          if (runtime === "both") continue;
+          if (here("faults")) {
+            add(...await faultItems(launcher, runtime, layout), await cutItem(launcher, runtime, layout, hosts));
+          }
+          if (!here("hosts")) continue;
+          for await (const item of hostFaultItems(launcher, runtime, layout, hosts)) add(item);
+        }
       }
     }
   }
@@ -87,6 +110,26 @@ async function main(argv: readonly string[]): Promise<number> {
       : `${passed} passed, ${failed} failed, ${skipped} skipped`,
   );
   return failed === 0 ? 0 : 1;
+}
+
+/** What is shown of ranks on two hosts. */
+interface Placement {
+  readonly layout: Layout;
+  readonly runtimes: readonly WorldRuntimes[];
+  readonly kinds: readonly (typeof KINDS[number])[];
+}
+
+function placements(hosts: Hosts): readonly Placement[] {
+  return [
+    {
+      layout: severalHosts(hosts, [2, 2]),
+      runtimes: [...RUNTIMES, "both"],
+      kinds: ["planes", "bits", "faults", "hosts"],
+    },
+    { layout: severalHosts(hosts, [1, 3]), runtimes: RUNTIMES, kinds: ["planes", "bits"] },
+    { layout: severalHosts(hosts, [2, 2], true), runtimes: ["bun"], kinds: ["planes", "bits"] },
+    { layout: severalHosts(hosts, [3, 5]), runtimes: ["bun"], kinds: ["bits"] },
+  ];
 }
 
 function print(text: string): void {

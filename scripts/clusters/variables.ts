@@ -9,6 +9,10 @@ import type { ClusterItem, RuntimeName } from "./items.ts";
 /** The example that prints a line of its loss. */
 const EXAMPLE: URL = new URL("../../examples/minimal.ts", import.meta.url);
 
+/** Has rank 1 refuse its variables. */
+const ONE_REFUSES =
+  'if [ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" = 1 ]; then export FULLYSHARD_LAUNCHER=another; fi; exec "$@"';
+
 /** Runs the example in each way. */
 export async function variableItems(launcher: MpiLauncher, runtime: RuntimeName): Promise<readonly ClusterItem[]> {
   const rank = scriptCommandOf(runtime, EXAMPLE, []);
@@ -21,6 +25,11 @@ export async function variableItems(launcher: MpiLauncher, runtime: RuntimeName)
   const without = await runCommand(onThisHost(launcher, 2, rank), {
     env: { FULLYSHARD_MPI_LIBRARY: "/absent/libmpi.so" },
   });
+  const begun = performance.now();
+  const refused = await runCommand(onThisHost(launcher, 2, ["sh", "-c", ONE_REFUSES, "sh", ...rank]), {
+    timeoutMs: 60_000,
+  });
+  const seconds = (performance.now() - begun) / 1000;
   const half = await runCommand(rank, { env: { PMI_RANK: "0" } });
   return [
     check("'mpirun -n 2' of the smallest example is one world", whole.code !== 0 || losses.length !== 1, whole.output),
@@ -28,6 +37,11 @@ export async function variableItems(launcher: MpiLauncher, runtime: RuntimeName)
       "no library of MPI is an error, never worlds of one rank",
       without.code === 0 || !/Cannot open MPI\. It joins ranks/.test(without.output) || /^step /m.test(without.output),
       without.output,
+    ),
+    check(
+      "a rank that refuses its variables before MPI begins ends all within seconds",
+      refused.code === 0 || seconds > 15 || !/FULLYSHARD_LAUNCHER: expected torchrun/.test(refused.output),
+      `${seconds.toFixed(1)} s: ${refused.output}`,
     ),
     check(
       "half of a launcher's variables are an error",

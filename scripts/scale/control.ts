@@ -8,7 +8,7 @@ import { BLOCK_BYTES } from "../../src/comm/control/shared.ts";
 import { Replica } from "../../src/comm/hosts/replica.ts";
 import { StoredGroup } from "../../src/comm/hosts/stored_group.ts";
 import { type TreePlace, treePlaces } from "../../src/comm/hosts/tree.ts";
-import { TREE_MAILBOX_BYTES, TreeExchange } from "../../src/comm/hosts/tree_exchange.ts";
+import { type Awaited, TREE_MAILBOX_BYTES, TreeExchange } from "../../src/comm/hosts/tree_exchange.ts";
 import { float32 } from "../../src/dtype.ts";
 import { blockFor } from "../../src/runtime/clock.ts";
 import { at } from "../../src/at.ts";
@@ -25,7 +25,7 @@ export interface ControlFigures {
   readonly agreement_received: number;
   /** Bytes that the store keeps for the group of all ranks. */
   readonly store_bytes: number;
-  /** Memory of the process that holds the store and all ranks. */
+  /** Memory of the process that holds the store and all ranks, after a step. */
   readonly process_bytes: number;
   /** Updates of a step of so many calls that all ranks announce, sent and received. */
   readonly step_sent: number;
@@ -35,15 +35,13 @@ export interface ControlFigures {
 /** Time between two calls of a step. */
 const CALL_MS = 12;
 
-/** Joins ranks, lets them agree and announce the calls of a step. */
+/** Joins ranks, lets them agree and announce the calls of a step. They do not leave: the process ends. */
 export async function measureControl(size: number, ranksPerHost: number, calls: number): Promise<ControlFigures> {
   const started = performance.now();
-  using world = await openHostsWorld(size, ranksPerHost, freePorts());
+  const world = await openHostsWorld(size, ranksPerHost, freePorts());
   const planes = Array.from({ length: size }, (_, rank) => world.plane(rank));
   world.deliverAll(20);
   const start_ms = performance.now() - started;
-  const process_bytes = process.memoryUsage().rss;
-
   const barrier = openBarrier(world, size, ranksPerHost);
   barrier();
   world.deliverAll(20);
@@ -65,6 +63,7 @@ export async function measureControl(size: number, ranksPerHost: number, calls: 
   }
   world.deliverAll(50);
   const [step_sent, step_received] = updatesOf(world);
+  const process_bytes = process.memoryUsage().rss;
   const worldRanks = Array.from({ length: size }, (_, rank) => rank);
   return {
     ...{ start_ms, agreement_ms, agreement_sent, agreement_received, process_bytes, step_sent, step_received },
@@ -87,18 +86,25 @@ function openBarrier({ links }: HostsWorldOfOne, size: number, ranksPerHost: num
   });
   return () => {
     const running = exchanges.map(({ tree }) => tree.steps(new Uint8Array()));
-    const steps = running.map((one) => one.next());
+    let ends = 0;
+    // What a rank waits for; undefined once it has ended. Its results are dropped, as each has one of every rank.
+    const next = (rank: number): Awaited | undefined => {
+      const step = at(running, rank, "exchange of rank").next();
+      if (step.done !== true) return step.value;
+      if (step.value.length === size) ends++;
+      return undefined;
+    };
+    const waits = exchanges.map((_, rank) => next(rank));
     for (let open = size; open > 0;) {
       open = 0;
       for (const [rank, { link }] of exchanges.entries()) {
-        const step = at(steps, rank, "step of rank");
-        if (step.done === true) continue;
+        const wait = waits[rank];
+        if (wait === undefined) continue;
         link.pump(0);
-        if (step.value.ready()) steps[rank] = at(running, rank, "exchange of rank").next();
+        if (wait.ready()) waits[rank] = next(rank);
         open++;
       }
     }
-    const ends = steps.filter((step) => step.done === true && step.value.length === size).length;
     if (ends !== size) throw new Error(`a barrier of ${size} ranks ended on ${ends}`);
   };
 }

@@ -17,6 +17,7 @@ import { type RankEnvironment, readRankEnvironment } from "../runtime/rank_envir
 import { failRendezvousFor } from "./control/shm_join.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";
+import { tellingEarlyEnd } from "./data/mpi/early_end.ts";
 import { openLevelsMemory } from "./data/mpi/levels_memory.ts";
 import { openNcclMemory } from "./data/nccl/memory.ts";
 import type { OpenPlaneMemory } from "./data/plane_memory.ts";
@@ -163,7 +164,11 @@ export function backendOf(
  * using group = await openProcessGroup({ device }); // RANK=1 WORLD_SIZE=2 bun run train.ts
  * ```
  */
-export async function openProcessGroup(options: ProcessGroupOptions): Promise<ProcessGroup> {
+export function openProcessGroup(options: ProcessGroupOptions): Promise<ProcessGroup> {
+  return tellingEarlyEnd(() => openGroup(options));
+}
+
+async function openGroup(options: ProcessGroupOptions): Promise<ProcessGroup> {
   requireKnownKeys("open a process group", options, GROUP_OPTIONS);
   const { backend = "auto", world } = options;
   // Explicit ranks ignore an environment, which may be meant for others.

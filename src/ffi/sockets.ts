@@ -37,6 +37,8 @@ export interface Readiness {
   readonly output: boolean;
 }
 
+const NOTHING: Readiness = { input: false, output: false };
+
 /** Seconds after which a stream whose other end does not answer any more is over. */
 export const SILENCE_SECONDS = 20;
 
@@ -167,6 +169,7 @@ export class Sockets {
     this.#libc.symbols.poll(entries, watched.length, Math.ceil(timeoutMs));
     return watched.map((_, index) => {
       const ready = entries.getInt16(index * byteLength + revents, true);
+      if (ready === 0) return NOTHING;
       // An error or a hang-up shows when the stream is read or written.
       const isOver = (ready & ~(c.POLLIN | c.POLLOUT)) !== 0;
       return { input: isOver || (ready & c.POLLIN) !== 0, output: isOver || (ready & c.POLLOUT) !== 0 };

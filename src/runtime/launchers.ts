@@ -187,8 +187,7 @@ export function startedByMpi(source: EnvSource): boolean {
  * The variables of a rank that a launcher of MPI started, in torchrun's form.
  *
  * @returns undefined if no such launcher started this process as one of several, or it does not tell their number
- * @throws {ConfigError} if its variables are incomplete, contradict each other or those of a second launcher, or put unequal
- * numbers of ranks on hosts
+ * @throws {ConfigError} if its variables are incomplete, or contradict each other or those of a second launcher
  */
 export function mpiVariables(source: EnvSource): Readonly<Partial<Record<EnvName, string>>> | undefined {
   const value = valuesOf(source);
@@ -221,10 +220,6 @@ export function mpiVariables(source: EnvSource): Readonly<Partial<Record<EnvName
   }
   if (problems.length === 0 && localRank !== undefined && localSize !== undefined) {
     if (localRank >= localSize) wrong(found.localRank, `below ${found.localSize} = ${localSize}`, String(localRank));
-    else if (size !== undefined && size % localSize !== 0) {
-      const expected = `as many ranks on each host, such as by 'mpirun --map-by ppr:4:node' or 'mpiexec -ppn 4'`;
-      wrong(found.localSize, expected, `${localSize} on the host of rank ${rank}, of ${size} ranks`);
-    }
   }
   if (problems.length > 0) throw new ConfigError(problems);
   // Open MPI 5 numbers the ranks of a host in another order than the world's.

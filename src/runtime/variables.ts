@@ -131,6 +131,7 @@ export const ENV = {
   MP_PROCS: { meaning: "number of ranks of IBM's poe", kind: "text", mustBeReadable: true },
   PMI_RANK: { meaning: "rank that MPICH's or Intel's mpiexec gives", kind: "text", mustBeReadable: true },
   PMI_ID: { meaning: "the same, of older ones", kind: "text", mustBeReadable: true },
+  PMI_FD: { meaning: "their stream to the launcher, by which a rank that fails early ends all", kind: "integer" },
   PMI_SIZE: { meaning: "number of their ranks", kind: "text", mustBeReadable: true },
   PMI_LOCAL_RANK: { meaning: "rank on this host, of Cray's launchers", kind: "text", mustBeReadable: true },
   PMI_LOCAL_SIZE: { meaning: "their ranks on this host", kind: "text", mustBeReadable: true },

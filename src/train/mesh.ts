@@ -10,7 +10,7 @@ import { axesOf } from "./axes_config.ts";
 import type { StepConfig } from "./config.ts";
 import type { Run } from "./run.ts";
 
-type RanksOfRun = Pick<Run, "group" | "localWorldSize">;
+type RanksOfRun = Pick<Run, "group" | "localWorldSize"> & Partial<Pick<Run, "hasEqualHosts">>;
 
 /**
  * The axes of a run over which a model is sharded or copied: its data axes, where sizes of axes are given, else the mesh of
@@ -89,8 +89,12 @@ function meshOf(run: RanksOfRun, mesh: string): DeviceMesh {
  *
  * @throws {ConfigError} as {@link meshOf}
  */
-function shardRanks({ group: { size }, localWorldSize }: RanksOfRun, mesh: string): number {
+function shardRanks({ group: { size }, localWorldSize, hasEqualHosts }: RanksOfRun, mesh: string): number {
   if (mesh === "shard") return size;
+  if (mesh === "hybrid" && hasEqualHosts === false) {
+    const expected = `as many of the ${countOf(size, "rank")} on each host, host by host, or a mesh in numbers`;
+    throw new ConfigError([{ path: "mesh", expected, got: "hybrid, on hosts with unequal numbers of ranks" }]);
+  }
   const [replicate = NaN, shard = NaN] = mesh === "hybrid"
     ? [size / localWorldSize, localWorldSize]
     : mesh.split("x").map(Number);

@@ -5,6 +5,7 @@
  */
 import { type DeviceMesh, deviceMesh, type MeshShape } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { tellingEarlyEnd } from "../comm/data/mpi/early_end.ts";
 import { GROUP_OPTIONS, openProcessGroup, type ProcessGroupOptions } from "../comm/registry.ts";
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import type { Batch } from "../data/micro_batch.ts";
@@ -34,6 +35,7 @@ import {
 } from "./axes.ts";
 import { backwardStep } from "./backward.ts";
 import { writeFlightRecord } from "./flight.ts";
+import { hostSizes } from "./host_sizes.ts";
 import { requireOpenedModel } from "./opened_model.ts";
 import { tellUncaughtErrors } from "./failure.ts";
 import { openTrace } from "./trace.ts";
@@ -72,6 +74,8 @@ export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 export interface RunParts extends Pick<Run, "device" | "group"> {
   /** Ranks on a host. @default all */
   readonly localWorldSize?: number | undefined;
+  /** See {@link Run.hasEqualHosts}. @default true */
+  readonly hasEqualHosts?: boolean | undefined;
   /** Lengths of the axes of the mesh. @default one, `shard`, of all ranks */
   readonly axes?: MeshShape | undefined;
   /** Closed with the run. */
@@ -95,8 +99,10 @@ export class Run implements AsyncDisposable {
   readonly data: ProcessGroup;
   /** This rank's part of the samples; ranks that differ on a `tensor` or `pipeline` axis read the same ones. */
   readonly samples: SamplePart;
-  /** Ranks on a host. */
+  /** Ranks on a host; 1 if {@link hasEqualHosts} is false, as if each rank were on a host of its own. */
   readonly localWorldSize: number;
+  /** True if hosts have equal numbers of ranks, and the ranks of each host follow each other. */
+  readonly hasEqualHosts: boolean;
   #hybridMesh: DeviceMesh | undefined;
   readonly #print: (line: string) => void;
   readonly #trace: Trace | undefined;
@@ -108,10 +114,14 @@ export class Run implements AsyncDisposable {
    *
    * @throws {ArgumentError} if an axis has an unknown name, or the axes have another number of ranks
    */
-  constructor({ device, group, print, trace, localWorldSize = group.size, axes = { shard: group.size } }: RunParts) {
+  constructor(
+    { device, group, print, trace, localWorldSize = group.size, hasEqualHosts = true, axes = { shard: group.size } }:
+      RunParts,
+  ) {
     this.device = device;
     this.group = group;
     this.localWorldSize = localWorldSize;
+    this.hasEqualHosts = hasEqualHosts;
     this.mesh = deviceMesh(group, runAxes(axes, group.size));
     this.data = dataRanksOf(this.mesh);
     this.samples = samplePartOf(this.mesh);
@@ -127,6 +137,12 @@ export class Run implements AsyncDisposable {
    */
   get hybridMesh(): DeviceMesh {
     const { group, localWorldSize: shard } = this;
+    if (!this.hasEqualHosts) {
+      throw new ArgumentError(
+        `Cannot shard over the ranks of each host: hosts of this run have unequal numbers of its ${group.size} ranks, or the ranks ` +
+          "of one do not follow each other. Start as many on each, such as by 'mpirun --map-by ppr:4:node', or give axes",
+      );
+    }
     return this.#hybridMesh ??= deviceMesh(group, { replicate: group.size / shard, shard });
   }
 
@@ -232,7 +248,11 @@ function formatNumber(value: number): string {
  * if (run.group.size !== 1) throw new Error("no launcher, so one rank");
  * ```
  */
-export async function launch(options: LaunchOptions = {}): Promise<Run> {
+export function launch(options: LaunchOptions = {}): Promise<Run> {
+  return tellingEarlyEnd(() => join(options));
+}
+
+async function join(options: LaunchOptions): Promise<Run> {
   requireKnownKeys("launch", options, LAUNCH_OPTIONS);
   const environment = readRankEnvironment();
   tellUncaughtErrors();
@@ -257,8 +277,8 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const report = (text: string): void => own.warn(text);
   const group = opened.use(await openProcessGroup({ report, onStop: writeFlightRecord, ...ofGroup, device }));
   if (folder !== undefined && trace !== undefined) openTrace(folder, trace, group);
-  const { localWorldSize } = environment ?? {};
-  const run = new Run({ device, group, localWorldSize, axes, trace, print: terminal("stdout").write });
+  const hosts = hostSizes(group, environment);
+  const run = new Run({ device, group, ...hosts, axes, trace, print: terminal("stdout").write });
   opened.move();
   return run;
 }

@@ -62,11 +62,15 @@ export interface Frame {
   readonly body: Fields;
 }
 
+/** Bytes of a reader's memory at first, and again when it has taken a frame for which it had more than {@link KEPT_BYTES}. */
+const ROOM_BYTES = 4096;
+const KEPT_BYTES = 2 ** 15;
+
 /** Splits received bytes into frames. */
 export class FrameReader {
   /** Longest frame. */
   limit: number;
-  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(4096);
+  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(ROOM_BYTES);
   #begin = 0;
   #end = 0;
 
@@ -80,6 +84,8 @@ export class FrameReader {
       this.#bytes.copyWithin(0, this.#begin, this.#end);
       this.#end -= this.#begin;
       this.#begin = 0;
+      // A store has a reader of each rank, and long frames come while ranks join.
+      if (this.#end === 0 && this.#bytes.length > KEPT_BYTES) this.#bytes = new Uint8Array(ROOM_BYTES);
     }
     // Grows with the bytes that have come, not with the length that a frame claims.
     if (this.#end * 2 > this.#bytes.length && this.#bytes.length < HEAD_BYTES + this.limit) {
@@ -143,10 +149,8 @@ export class Fields {
   /** The next list of numbers, which begins with its length. */
   numbers(): readonly number[] {
     const bytes = this.bytes(this.number() * 4);
-    return Array.from(
-      { length: bytes.length / 4 },
-      (_, i) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(i * 4, true),
-    );
+    const view = new DataView(bytes.buffer, bytes.byteOffset);
+    return Array.from({ length: bytes.length / 4 }, (_, i) => view.getUint32(i * 4, true));
   }
 
   /** A group's id, in hexadecimal digits. */
@@ -171,6 +175,11 @@ export class FrameWriter {
   /** Bytes to send; call {@link sent} after. */
   get pending(): Uint8Array {
     return this.#bytes.subarray(this.#begin, this.#end);
+  }
+
+  /** Number of bytes to send. */
+  get length(): number {
+    return this.#end - this.#begin;
   }
 
   /** Tells the writer that `count` bytes were sent. */

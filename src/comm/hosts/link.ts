@@ -216,7 +216,7 @@ export class StoreLink {
   /** Sends all pending bytes. The store reads them at once, unless it is busy or gone. */
   #send(longestMs: number = SILENCE_SECONDS * 1000): void {
     const end = performance.now() + longestMs;
-    while (this.#isOpen && this.#writer.pending.length > 0) {
+    while (this.#isOpen && this.#writer.length > 0) {
       const moved = this.#sockets.send(this.#descriptor, this.#writer.pending);
       if ("end" in moved) return this.#lose(moved.end);
       this.#writer.sent(moved.count);

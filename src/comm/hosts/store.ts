@@ -80,15 +80,13 @@ export class Store {
     });
     while (!this.#isOver) {
       const streams = [...this.#streams];
-      const [first, ...ready] = this.#sockets.poll([
-        { descriptor: listener, wantsOutput: false },
-        ...streams.map(({ descriptor, writer }) => ({ descriptor, wantsOutput: writer.pending.length > 0 })),
-      ], POLL_MS);
+      const watched = [{ descriptor: listener, wantsOutput: false }, ...streams];
+      const [first, ...ready] = this.#sockets.poll(watched, POLL_MS);
       if (first?.input === true) this.#accept(listener);
       for (const [index, stream] of streams.entries()) if (ready[index]?.input === true) this.#receive(stream);
       this.#dropStrangers();
       this.#spreadRoll();
-      for (const stream of this.#streams) this.#send(stream);
+      for (const stream of this.#streams) if (!stream.isIdle) this.#send(stream);
     }
   }
 
@@ -335,7 +333,7 @@ export class Store {
 
   #send(stream: StoreStream): void {
     for (;;) {
-      if (stream.writer.pending.length === 0) this.#prepare(stream, BATCH_BYTES);
+      if (stream.writer.length === 0) this.#prepare(stream, BATCH_BYTES);
       const { pending } = stream.writer;
       if (pending.length === 0) break;
       const moved = this.#sockets.send(stream.descriptor, pending);

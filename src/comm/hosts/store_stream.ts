@@ -48,6 +48,17 @@ export class StoreStream {
     this.from = from;
   }
 
+  /** True if bytes wait for room in the stream. */
+  get wantsOutput(): boolean {
+    return this.writer.length > 0;
+  }
+
+  /** True if there is nothing to send, nor to do after. A store of thousands of streams has something for a few of them at a time. */
+  get isIdle(): boolean {
+    return this.writer.length === 0 && this.changed.size === 0 && this.#shown.size === 0 && !this.needsRoll &&
+      this.asked === undefined && !this.isEnding;
+  }
+
   /** Schedules the first bytes of a block for this stream's rank, unless it follows the block. */
   show(rank: number, block: StoredBlock, byteLength: number): void {
     if (!block.followers.has(rank)) this.#shown.set(block, Math.max(this.#shown.get(block) ?? 0, byteLength));
@@ -74,13 +85,13 @@ export class StoreStream {
       writer.write("roll", missing, listField(named), refusals);
     }
     for (const block of changed) {
-      if (writer.pending.length > longest) return;
+      if (writer.length > longest) return;
       changed.delete(block);
       this.#write(block, block.since(this.#sent.get(block) ?? 0));
       this.#sent.set(block, clock);
     }
     for (const [block, byteLength] of this.#shown) {
-      if (writer.pending.length > longest) return;
+      if (writer.length > longest) return;
       this.#shown.delete(block);
       this.#write(block, block.since(0, byteLength));
     }

@@ -91,7 +91,7 @@ export class StoredGroup {
   isOf({ worldRanks, blockBytes, headBytes }: GroupShape): boolean {
     const shape = this.#shape;
     return blockBytes === shape.blockBytes && headBytes === shape.headBytes &&
-      worldRanks.join() === shape.worldRanks.join();
+      worldRanks.length === shape.worldRanks.length && worldRanks.every((rank, i) => rank === shape.worldRanks[i]);
   }
 
   /** Begins a member's part. */

@@ -94,6 +94,7 @@ export const LIBC_BINDINGS = {
     check: "errno",
   },
 
+  alarm: { args: ["u32"], result: "u32", check: "none" },
   getpid: { args: [], result: "i32", check: "none" },
   getuid: { args: [], result: "u32", check: "none" },
   sched_getaffinity: { args: ["i32", "usize", "buffer"], result: "i32", check: "errno" },

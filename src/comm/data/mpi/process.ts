@@ -8,13 +8,18 @@
  * - After a failure a rank makes no call any more, as messages may be under way from memory that is freed. It leaves after {@link
  *   LINGER_MS}: so the others have the time to say why, before the launcher kills them.
  *
+ * Note [The beginning of MPI]: `MPI_Init` blocks until all ranks have come. A rank that fails before it tells its launcher
+ * (`early_end.ts`); for one that ends otherwise, the system's alarm ends this process at the deadline, and the launcher says so.
+ *
  * @module
  */
 import { at } from "../../../at.ts";
 import { NativeError, RendezvousError, UnsupportedError } from "../../../errors.ts";
+import { openPosix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
 import { blockFor, sleep } from "../../../runtime/clock.ts";
 import { onExit } from "../../../runtime/processes.ts";
+import { mpiBegins } from "./early_end.ts";
 import { type OpenMpiLibrary, openMpiLibrary } from "./library.ts";
 import { RequestSlots } from "./requests.ts";
 
@@ -46,8 +51,8 @@ export class MpiProcess {
   /** True once a group of this process has failed. */
   hasFailed = false;
 
-  /** Use {@link openMpiProcess}. */
-  constructor(library: OpenMpiLibrary) {
+  /** Use {@link openMpiProcess}. @param alarm has the system end this process after some seconds; 0 takes that back */
+  constructor(library: OpenMpiLibrary, deadline: JoinDeadline, alarm: (seconds: number) => void) {
     const { symbols, provider, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN }, funneled } = library;
     const isInitialized = new Int32Array(1);
     symbols.MPI_Initialized(isInitialized);
@@ -55,7 +60,10 @@ export class MpiProcess {
       throw new UnsupportedError("Cannot share MPI with other code of this process that has initialized it already");
     }
     const provided = Int32Array.of(-1);
+    mpiBegins();
+    alarm(secondsUntil(deadline));
     symbols.MPI_Init_thread(provider.nullAddress, provider.nullAddress, funneled, provided);
+    alarm(0);
     if (at(provided, 0, "thread level") < funneled) {
       throw new UnsupportedError(
         `Cannot use ${library.path}: it was built without threads (MPI_THREAD_FUNNELED), and runtimes have several`,
@@ -138,15 +146,21 @@ export class MpiProcess {
   }
 }
 
+/** Whole seconds until a deadline, at least 1. */
+function secondsUntil({ at: end }: JoinDeadline): number {
+  return Math.max(1, Math.ceil((end - performance.now()) / 1000));
+}
+
 let opened: Promise<MpiProcess> | undefined;
 
-/** Initializes MPI, or gives what this process has already. Blocks until all ranks have come so far. */
+/** Initializes MPI, or gives what this process has already. Blocks until all ranks have come so far; see Note [The beginning of MPI]. */
 export function openMpiProcess(deadline: JoinDeadline): Promise<MpiProcess> {
   return opened ??= begin(deadline);
 }
 
 async function begin(deadline: JoinDeadline): Promise<MpiProcess> {
-  const mpi = new MpiProcess(await openMpiLibrary());
+  const { libc } = await openPosix();
+  const mpi = new MpiProcess(await openMpiLibrary(), deadline, (seconds) => void libc.symbols.alarm(seconds));
   await mpi.duplicate(deadline);
   return mpi;
 }

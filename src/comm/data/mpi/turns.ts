@@ -5,7 +5,10 @@
  */
 import { at } from "../../../at.ts";
 
-/** The ranks of a group by host; consecutive, host by host. */
+/**
+ * The ranks of a group by host, in ascending order. Sums go from host to host in the order of ranks, so where the ranks of a host do
+ * not follow each other, each run of them that does counts as a host.
+ */
 export interface HostOrder {
   /** The ranks of each host. */
   readonly hosts: readonly (readonly number[])[];
@@ -15,8 +18,14 @@ export interface HostOrder {
 
 /** The hosts of a group. @param worldHosts the host of each rank of the world */
 export function hostsOf(worldRanks: readonly number[], worldHosts: readonly number[]): HostOrder {
-  const byHost = Map.groupBy(worldRanks.keys(), (rank) => at(worldHosts, at(worldRanks, rank, "rank"), "host of rank"));
-  const hosts = [...byHost.values()];
+  const hosts: number[][] = [];
+  let before: number | undefined;
+  for (const [rank, worldRank] of worldRanks.entries()) {
+    const host = at(worldHosts, worldRank, "host of rank");
+    if (host === before) hosts.at(-1)?.push(rank);
+    else hosts.push([rank]);
+    before = host;
+  }
   return { hosts, hostOf: hosts.flatMap((ranks, host) => ranks.map(() => host)) };
 }
 

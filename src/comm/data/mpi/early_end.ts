@@ -1,0 +1,41 @@
+/**
+ * The end of a process that fails before it has initialized MPI. Launchers of MPICH's line take no notice of it, so the other ranks
+ * would wait in `MPI_Init`, which no timer ends, for ever. The process tells its launcher that it is a rank of MPI (PMI 1, over the
+ * stream that PMI_FD names): a rank that then ends with an error ends all. Open MPI's launcher ends them by itself, but that of Open
+ * MPI 5 then waits for ever if it ends a rank that is about to connect to it: so the process ends a while later.
+ *
+ * @module
+ */
+import { openSockets } from "../../../ffi/sockets.ts";
+import { sleep } from "../../../runtime/clock.ts";
+import { processEnvironment, processSource } from "../../../runtime/env.ts";
+import { mpiLibraryOf } from "../../../runtime/launchers.ts";
+
+/** Time in which ranks that were started together connect to their launcher. */
+const CONNECT_MS = 1500;
+
+let hasBegun = false;
+
+/** From now on MPI itself tells the launcher how this process ends. */
+export function mpiBegins(): void {
+  hasBegun = true;
+}
+
+/** Joins this process to others; if that fails before MPI begins, the launcher ends all ranks when this process ends with an error. */
+export async function tellingEarlyEnd<T>(join: () => Promise<T>): Promise<T> {
+  try {
+    return await join();
+  } catch (error) {
+    if (!hasBegun) await tell();
+    throw error;
+  }
+}
+
+async function tell(): Promise<void> {
+  mpiBegins(); // once is enough
+  const descriptor = processEnvironment().integer("PMI_FD");
+  if (descriptor !== undefined) {
+    const sockets = await openSockets();
+    sockets.send(descriptor, new TextEncoder().encode("cmd=init pmi_version=1 pmi_subversion=1\n"));
+  } else if (mpiLibraryOf(processSource) === "openmpi") await sleep(CONNECT_MS);
+}
