@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { loadTokenizer } from "../../doors/data.ts";
 import { installInto, packInto } from "../packed.ts";
 import { type Bed, oncePerBed } from "./bed.ts";
@@ -24,7 +24,10 @@ async function goWay(bed: Bed, runtime: "bun" | "deno"): Promise<Outcome> {
   const { folder, inputs, peer } = bed;
   const home = `${folder}/packed-${runtime}`;
   mkdirSync(home);
-  installInto(home, await packed(bed));
+  const tarball = await packed(bed);
+  installInto(home, tarball);
+  const manifest = { type: "module", dependencies: { fullyshard: `file:${tarball}` } };
+  writeFileSync(`${home}/package.json`, JSON.stringify(manifest));
   const command = (...args: readonly string[]): Promise<Ended> =>
     runProgram("node", [`${home}/node_modules/.bin/fullyshard`, "--runtime", runtime, ...args], {}, home);
   const succeeds = async (...args: readonly string[]): Promise<Ended> => {
@@ -47,9 +50,14 @@ async function goWay(bed: Bed, runtime: "bun" | "deno"): Promise<Outcome> {
   );
   const held = metricsOf(`${home}/run`).flatMap(({ eval_loss: loss }) => loss ?? []);
   await succeeds("merge", base, "merged", "--adapter", "run/model");
-  const request = await requestOf(bed);
   const tokenizer = await loadTokenizer(base);
-  const prompts = request.prompts.flatMap((ids) => ["--prompt", tokenizer.decode(ids)]);
+  const { eosId } = tokenizer;
+  if (eosId === undefined) throw new Error(`Expected a tokenizer with an end of text beside '${base}', got none`);
+  const asked = await requestOf(bed);
+  const beginnings = asked.prompts.map((ids) => tokenizer.decode(ids));
+  // A text's beginning may be other tokens than the beginning of the text's tokens.
+  const request = { ...asked, prompts: beginnings.map((text) => [...tokenizer.encode(text)]), eosId };
+  const prompts = beginnings.flatMap((text) => ["--prompt", text]);
   const drawn = async (...model: readonly string[]): Promise<readonly string[]> => {
     const flags = ["--temperature", "0", "--max-new-tokens", String(request.newTokens), "--json"];
     const { stdout } = await succeeds("generate", ...model, ...prompts, ...flags);

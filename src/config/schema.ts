@@ -90,9 +90,11 @@ export async function flagsOf(sections: readonly Section<object>[]): Promise<rea
 export function valueOf(texts: readonly string[], schema: JsonSchema): unknown {
   if (!isList(schema)) return scalar(at(texts, texts.length - 1, "text of flag"), schema);
   const items = itemsOf(schema);
-  // A comma is part of a text but separates everything else: `--sizes 8,16`.
-  const parts = names(items).has("string") ? texts : texts.flatMap((text) => text.split(","));
-  return parts.map((part) => scalar(part.trim(), items));
+  // Commas and blanks are parts of a text. A comma separates everything else: `--sizes 8,16`.
+  const parts = names(items).has("string")
+    ? texts
+    : texts.flatMap((text) => text.split(",").map((part) => part.trim()));
+  return parts.map((part) => scalar(part, items));
 }
 
 /** The name that a key has in code, whatever spelling a file used: `learningRate` for `learning_rate` or `learning-rate`. */

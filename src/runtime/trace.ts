@@ -62,8 +62,11 @@ export interface TraceRecord {
   readonly ts?: number;
   /** Microseconds that a kernel took. */
   readonly dur?: number;
+  /** What ran, such as a kernel or a collective of a unit. */
   readonly name?: string;
+  /** Category, such as `unit`, `wait` or `kernel`. */
   readonly cat?: string;
+  /** Details, shown when the event is selected. */
   readonly args?: Readonly<Record<string, unknown>>;
 }
 

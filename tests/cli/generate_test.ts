@@ -16,7 +16,7 @@ const pathOf = (relative: string): string => fileURLToPath(new URL(relative, imp
 const folder = temporaryDirectory();
 after(() => folder[Symbol.dispose]());
 const model = folder.file("model");
-const PROMPTS = ["the warm river", "2 + 2 ="];
+const PROMPTS = ["the warm river", " 2 + 2 =\n"];
 
 before(async () => {
   await using run = await launch();

@@ -110,6 +110,12 @@ test("resolveConfig() reads flags of every type", async () => {
   assert.equal((await resolveConfig(sections, { argv: ["--out", "1", "--out", "2"] })).out, "2");
 });
 
+test("resolveConfig() keeps blanks and commas of texts, and takes numbers apart at commas", async () => {
+  const argv = ["--out", " x ", "--data", " a, b\n", "--data", "", "--betas", " 0.8 , 0.9"];
+  const { out, data, betas } = await resolveConfig(sections, { argv });
+  assert.deepEqual({ out, data, betas }, { out: " x ", data: [" a, b\n", ""], betas: [0.8, 0.9] });
+});
+
 test("resolveConfig() freezes what it returns, all the way down", async () => {
   const config = await resolveConfig(sections, { argv: ["--out", "x"] });
   assert.ok(Object.isFrozen(config));
