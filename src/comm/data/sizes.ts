@@ -39,6 +39,8 @@ export interface SlotLayout {
   readonly slotBytes: number;
   readonly partBytes: number;
   readonly chunkBytes: number;
+  /** {@link StagingOptions.chunkBytes}, which bounds the chunks; those of fewer ranks may be larger than these. */
+  readonly mostChunkBytes: number;
 }
 
 /**
@@ -48,10 +50,10 @@ export interface SlotLayout {
  */
 export function divideSlot(slotBytes: number, size: number, { chunkBytes = 512 * 1024 }: StagingOptions): SlotLayout {
   // A rank alone stages nothing: its sums are one chunk of any length.
-  if (size === 1) return { slotBytes, partBytes: 0, chunkBytes: 2 ** 52 };
+  if (size === 1) return { slotBytes, partBytes: 0, chunkBytes: 2 ** 52, mostChunkBytes: chunkBytes };
   const partBytes = floorTo(slotBytes / DEPTH, ALIGNMENT);
   const chunk = Math.min(floorTo(partBytes / size, ALIGNMENT), floorTo(chunkBytes, ALIGNMENT));
-  if (chunk > 0) return { slotBytes, partBytes, chunkBytes: chunk };
+  if (chunk > 0) return { slotBytes, partBytes, chunkBytes: chunk, mostChunkBytes: chunkBytes };
   throw new ArgumentError(
     `Cannot stage ${size} ranks with ${slotBytes} bytes a rank: 'stagingBytes' must be at least ` +
       `${size * size * DEPTH * ALIGNMENT}; raise or remove it`,

@@ -72,8 +72,8 @@ export class StagedDataPlane implements DataPlane {
   constructor(place: StagingPlace) {
     this.kind = place.kind;
     this.stagingBytes = place.stagingBytes;
-    const { layout: { slotBytes, chunkBytes }, words: { length } } = place;
-    this.staging = length > 1 ? { stagingBytes: slotBytes * length, chunkBytes } : {};
+    const { layout: { slotBytes, mostChunkBytes }, words: { length } } = place;
+    this.staging = length > 1 ? { stagingBytes: slotBytes * length, chunkBytes: mostChunkBytes } : {};
     this.dryBackend = place.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
     this.split = place.split;
     this.#place = place;
