@@ -7,7 +7,7 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import * as z from "zod";
 import { type Flag, helpAsked } from "../config/flags.ts";
-import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { configHelp } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
@@ -18,7 +18,7 @@ import { SAME_SIGNAL_MS } from "../runtime/signals.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { requireVocabulary } from "../train/checks.ts";
 import { path, size } from "../train/config_values.ts";
-import { averagesKey } from "./places.ts";
+import { averagesKey, resolveWithModel } from "./places.ts";
 import { openModel } from "../train/open_model.ts";
 import { launch } from "../train/run.ts";
 import { Conversation } from "./conversation.ts";
@@ -86,12 +86,8 @@ export async function chat(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${await configHelp(SECTIONS, "fullyshard chat <model> [flags]")}\n`);
     return 0;
   }
-  const { positional: places, ...config } = await resolve(argv);
-  const { model: folder, adapter, averages, cpuMath, threads, system } = config;
-  if (folder === undefined || places > 1) {
-    const got = folder === undefined ? "nothing" : `${places} arguments`;
-    throw new ConfigError([{ path: "model", expected: "a folder of a model, as an argument or by '--model'", got }]);
-  }
+  const { folder, ...config } = await resolveWithModel(SECTIONS, argv);
+  const { adapter, averages, cpuMath, threads, system } = config;
   await using run = await launch({ cpuMath, ...threads === undefined ? {} : { threads } });
   const model = await openModel(run, folder, { averages, ...adapter === undefined ? {} : { adapter } });
   const tokenizer = await loadTokenizer(config.tokenizer ?? model.files?.folder ?? folder);
@@ -107,16 +103,6 @@ export async function chat(argv: readonly string[]): Promise<number> {
   return 0;
 }
 
-/** The flags; one argument that is none is the model. */
-async function resolve(argv: readonly string[]): Promise<ChatConfig & { readonly positional: number }> {
-  const [first] = argv;
-  const isPlace = first !== undefined && !first.startsWith("-");
-  const config = await resolveConfig(SECTIONS, { argv: isPlace ? argv.slice(1) : argv });
-  if (!isPlace) return { ...config, positional: 0 };
-  const positional = config.model === undefined ? 1 : 2;
-  return { ...config, model: first, positional };
-}
-
 async function talk(conversation: Conversation, config: ChatConfig, write: (text: string) => void): Promise<void> {
   // The terminal keeps its line editing, so Ctrl-C is a signal, also while tokens are computed.
   const lines = createInterface({ input: process.stdin, terminal: false });
@@ -126,7 +112,7 @@ async function talk(conversation: Conversation, config: ChatConfig, write: (text
     // A terminal sends a Ctrl-C to this process and to the program that started it, which passes it on.
     const isSame = performance.now() - lastSignal < SAME_SIGNAL_MS;
     lastSignal = performance.now();
-    if (isSame) return;
+    if (isSame || isOver) return;
     if (isInterrupted && !isAnswering) {
       isOver = true;
       lines.close();
@@ -160,7 +146,8 @@ async function talk(conversation: Conversation, config: ChatConfig, write: (text
     }
     write("\n");
   } finally {
-    process.removeListener("SIGINT", onInterrupt);
+    // The listener stays: a late copy of the last Ctrl-C would end the process by the signal.
+    isOver = true;
     lines.close();
     process.stdin.destroy();
   }

@@ -12,7 +12,7 @@ import { needs } from "../config/needs.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
-import { findBeginOfText } from "../data/begin_of_text.ts";
+import { findBeginOfText, requireBeginOfText } from "../data/begin_of_text.ts";
 import { loadChatTemplates, noTemplate } from "../data/chat/load_template.ts";
 import type { PromptOptions } from "../data/choices/prompts.ts";
 import { type ChoiceSource, openChoices } from "../data/choices/open_choices.ts";
@@ -264,10 +264,7 @@ async function measureChoices(
 ): Promise<MeasuredSet["choices"]> {
   const { batch, addBosToken, delimiter = BLANK, truncate: truncates, skipBadRows, logSamples } = config;
   const bosId = await findBeginOfText(tokenizer);
-  if (addBosToken && bosId === undefined) {
-    const got = `none beside '${tokenizer.path}'`;
-    throw new ConfigError([{ path: "addBosToken", expected: "a bos_token in tokenizer_config.json", got }]);
-  }
+  if (addBosToken) requireBeginOfText(bosId, tokenizer);
   const answers: AnsweredRow[] = [];
   const measured = await evaluateChoices(model, source, {
     ...{ tokenizer, bosId, addBosToken, delimiter, truncates, batch, skipBadRows },

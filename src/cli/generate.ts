@@ -6,10 +6,10 @@
 import process from "node:process";
 import * as z from "zod";
 import { type Flag, helpAsked } from "../config/flags.ts";
-import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { configHelp } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { type Section, section } from "../config/section.ts";
-import { findBeginOfText } from "../data/begin_of_text.ts";
+import { findBeginOfText, requireBeginOfText } from "../data/begin_of_text.ts";
 import { loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { ConfigError } from "../errors.ts";
@@ -19,7 +19,7 @@ import { requireVocabulary } from "../train/checks.ts";
 import { path, size } from "../train/config_values.ts";
 import { openModel } from "../train/open_model.ts";
 import { launch } from "../train/run.ts";
-import { averagesKey } from "./places.ts";
+import { averagesKey, resolveWithModel } from "./places.ts";
 import { endIds, textParts } from "./text_parts.ts";
 
 /** Texts, and how they are continued. */
@@ -84,7 +84,10 @@ export async function generate(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${await configHelp(SECTIONS, "fullyshard generate <model> --prompt <text> [flags]")}\n`);
     return 0;
   }
-  const { folder, ...config } = await resolve(argv);
+  const { folder, ...config } = await resolveWithModel(SECTIONS, argv);
+  if (config.prompt.length === 0) {
+    throw new ConfigError([{ path: "prompt", expected: "a text to continue, by '--prompt'", got: "nothing" }]);
+  }
   const { adapter, averages, cpuMath, threads, json, seed, temperature } = config;
   await using run = await launch({ cpuMath, ...threads === undefined ? {} : { threads } });
   const model = await openModel(run, folder, { averages, ...adapter === undefined ? {} : { adapter } });
@@ -116,30 +119,12 @@ export async function generate(argv: readonly string[]): Promise<number> {
   return 0;
 }
 
-/** The flags; one argument that is none is the model. */
-async function resolve(argv: readonly string[]): Promise<GenerateConfig & { readonly folder: string }> {
-  const [first] = argv;
-  const isPlace = first !== undefined && !first.startsWith("-");
-  const config = await resolveConfig(SECTIONS, { argv: isPlace ? argv.slice(1) : argv });
-  const folder = isPlace ? first : config.model;
-  const expected = "a folder of a model, as an argument or by '--model'";
-  if (folder === undefined) throw new ConfigError([{ path: "model", expected, got: "nothing" }]);
-  if (isPlace && config.model !== undefined) throw new ConfigError([{ path: "model", expected, got: "2 of them" }]);
-  if (config.prompt.length === 0) {
-    throw new ConfigError([{ path: "prompt", expected: "a text to continue, by '--prompt'", got: "nothing" }]);
-  }
-  return { ...config, folder };
-}
-
 /** The texts with their ids, and the positions that the model has behind each. */
 async function encodePrompts({ prompt: texts, addBosToken }: GenerateConfig, model: CausalLm, tokenizer: Tokenizer) {
-  const begin = addBosToken ? await findBeginOfText(tokenizer) : undefined;
-  if (addBosToken && begin === undefined) {
-    const expected = "a tokenizer whose files name a 'bos_token'";
-    throw new ConfigError([{ path: "addBosToken", expected, got: `none beside '${tokenizer.path}'` }]);
-  }
+  const begin = await findBeginOfText(tokenizer);
+  if (addBosToken) requireBeginOfText(begin, tokenizer);
   return texts.map((prompt, i) => {
-    const ids = [...begin === undefined ? [] : [begin], ...tokenizer.encode(prompt)];
+    const ids = [...addBosToken && begin !== undefined ? [begin] : [], ...tokenizer.encode(prompt)];
     const room = model.maxPositions - ids.length;
     if (ids.length > 0 && room > 0) return { prompt, ids, room };
     const expected = `from 1 to ${model.maxPositions - 1} tokens, as the model has ${model.maxPositions} positions`;

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { CheckpointError } from "../errors.ts";
+import { CheckpointError, ConfigError } from "../errors.ts";
 import { isJsonObject, kindOf } from "../json.ts";
 import { readJson } from "./end_of_text.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -29,4 +29,16 @@ export async function findBeginOfText(tokenizer: Tokenizer): Promise<number | un
     throw new CheckpointError(file, `bos_token must be one token of '${tokenizer.path}', got ${got}`);
   }
   return undefined;
+}
+
+/**
+ * Requires the token where `addBosToken` asks for it.
+ *
+ * @param id from {@link findBeginOfText}
+ * @throws {ConfigError} if there is none
+ */
+export function requireBeginOfText(id: number | undefined, { path }: Tokenizer): asserts id is number {
+  if (id !== undefined) return;
+  const expected = "a bos_token in tokenizer_config.json";
+  throw new ConfigError([{ path: "addBosToken", expected, got: `none beside '${path}'` }]);
 }

@@ -74,7 +74,7 @@ ${runs.map((run, i) => runMarkup(run, i, runs.length))}
 /** Sections that change with every step; the others change with the record, events or traces of a run. */
 const BY_STEP = ["facts", "ranks"];
 
-/** Markup of a run's sections by their ids, for a live page that replaces it: those that change with every step, or the others. */
+/** Markup of a run's sections by their ids. A live page replaces either the sections that change with every step, or the others. */
 export function sectionsOf(run: RecordedRun, which: "by step" | "others"): Readonly<Record<string, string>> {
   const parts = partsOf(run).filter(([id]) => BY_STEP.includes(id) === (which === "by step"));
   return Object.fromEntries(parts.map(([id, , markup]) => [id, markup().text]));

@@ -35,15 +35,8 @@ export async function* gunzip(file: string): AsyncGenerator<Uint8Array> {
       yield piece;
     }
   } catch (error) {
-    throw new FileError(
-      file,
-      "unpack",
-      `${detailOf(error)} (behind ${countOf(unpacked, "unpacked byte")})`,
-      codeOf(error),
-      {
-        cause: error,
-      },
-    );
+    const detail = `${detailOf(error)} (behind ${countOf(unpacked, "unpacked byte")})`;
+    throw new FileError(file, "unpack", detail, codeOf(error), { cause: error });
   }
 }
 

@@ -62,7 +62,7 @@ export interface Frame {
   readonly body: Fields;
 }
 
-/** Bytes of a reader's memory at first, and again when it has taken a frame for which it had more than {@link KEPT_BYTES}. */
+/** Bytes of a reader's memory at first. A reader that grew beyond {@link KEPT_BYTES} returns to this size when it is empty. */
 const ROOM_BYTES = 4096;
 const KEPT_BYTES = 2 ** 15;
 

@@ -100,16 +100,16 @@ export async function conventionOfFile(
 /** What the inputs hold whose rows are no chats: the columns of some files' first rows. */
 export async function describeFirstRows(inputs: readonly string[], { textField, name }: RowOptions): Promise<string> {
   const { files } = findFiles(inputs, { field: textField, name, takes: takesRows });
-  const told: string[] = [];
+  const descriptions: string[] = [];
   for (const file of files.slice(0, 3)) {
     let what = mayHoldRows(file) ? "which has no row" : "which is text: a run trains on all of it";
     for await (const row of mayHoldRows(file) ? rowsOf(file, name) : []) {
       what = describeRow(row, textField);
       break;
     }
-    told.push(`'${file}', ${what}`);
+    descriptions.push(`'${file}', ${what}`);
   }
-  return told.length === 0 ? "no file" : told.join("; ");
+  return descriptions.length === 0 ? "no file" : descriptions.join("; ");
 }
 
 function describeRow(row: Row | BadRow, textField: string): string {

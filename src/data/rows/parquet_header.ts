@@ -8,7 +8,7 @@
 export interface PageHeader {
   readonly packedBytes: number;
   readonly unpackedBytes: number;
-  /** Values of the page, those that are missing too. @default the page holds no values but a dictionary, or an index */
+  /** Values of the page, missing ones included. @default the page holds a dictionary or an index, and no values */
   readonly values: number | undefined;
   /** Rows of the page, which begins with a row then. @default the header does not say */
   readonly rows: number | undefined;

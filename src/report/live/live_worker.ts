@@ -18,7 +18,7 @@ import { LiveWords } from "./words.ts";
 /** Least milliseconds between two looks at the folder. */
 const LOOK_EVERY_MS = 250;
 
-/** A look is followed by so many times its own time without one, so that looks take about half a percent of a core from the ranks, */
+/** The Worker rests this many times as long as a look took, so that looks take about 0.5 % of a core from the ranks, */
 const REST_PER_LOOK = 200;
 /** but by no more milliseconds than these. */
 const MOST_REST_MS = 5000;

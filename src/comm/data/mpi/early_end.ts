@@ -1,8 +1,10 @@
 /**
- * The end of a process that fails before it has initialized MPI. Launchers of MPICH's line take no notice of it, so the other ranks
- * would wait in `MPI_Init`, which no timer ends, for ever. The process tells its launcher that it is a rank of MPI (PMI 1, over the
- * stream that PMI_FD names): a rank that then ends with an error ends all. Open MPI's launcher ends them by itself, but that of Open
- * MPI 5 then waits for ever if it ends a rank that is about to connect to it: so the process ends a while later.
+ * The end of a process that fails before it has initialized MPI.
+ * - MPICH's launchers ignore a process that ends before `MPI_Init`, so the other ranks would wait there for ever. The process therefore
+ *   tells its launcher that it is a rank (PMI 1, over the stream that PMI_FD names). When such a rank ends with an error, the launcher
+ *   ends all ranks.
+ * - Open MPI's launchers end all ranks by themselves. The launcher of Open MPI 5 hangs if it ends a rank that is about to connect to
+ *   it, so the process waits until the ranks have connected, and ends then.
  *
  * @module
  */
