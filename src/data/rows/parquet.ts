@@ -113,6 +113,7 @@ export async function* parquetRows(
   using reader = openReadable(file);
   const { buffer, metadata } = await openFile(reader);
   const { parquetReadObjects, parquetSchema } = await import("hyparquet");
+  const { parquetHeader: readHeader } = await import("hyparquet/src/column.js");
   const { compressors } = await import("hyparquet-compressors");
   const all = columnsOf(metadata);
   const wanted = columns === undefined ? [...all] : all.filter((column) => columns.includes(column));
@@ -133,7 +134,12 @@ export async function* parquetRows(
     const share = Math.max(0, last - first) / numRows;
     const parts = Math.max(1, Math.ceil(byteLength * share / partBytes));
     // Without an index of its pages, a part would be found by decoding all before it. Walking from header to header is cheaper.
-    const source = { reader, compressors, where: `row group ${number + 1} of ${metadata.row_groups.length}` };
+    const source = {
+      reader,
+      compressors,
+      readHeader,
+      where: `row group ${number + 1} of ${metadata.row_groups.length}`,
+    };
     const paged = hasIndex || parts === 1 ? undefined : new PagedGroup(source, group, wanted, parquetSchema(metadata));
     const step = Math.ceil((last - first) / parts);
     for (let start = first; start < last; start += step) {
