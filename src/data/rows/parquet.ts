@@ -9,7 +9,7 @@ import type { AsyncBuffer, FileMetaData, ParquetParsers, ParquetReadOptions } fr
 import { FileError } from "../../errors.ts";
 import { isJsonObject, type JsonObject } from "../../json.ts";
 import { openReadable, type ReadableFile } from "../../runtime/files.ts";
-import { type BadRow, MAX_ROW_BYTES, type Row, type RowProblem, tooLong } from "./row.ts";
+import { type BadRow, COLUMNS_REMEDY, MAX_ROW_BYTES, type Row, type RowProblem, tooLong } from "./row.ts";
 import { PagedGroup } from "./parquet_pages.ts";
 import { decodeUtf8, notUtf8 } from "./utf8.ts";
 
@@ -120,7 +120,7 @@ export async function* parquetRows(
   if (wanted.length === 0) {
     const list = all.slice(0, 20).map((column) => JSON.stringify(column)).join(", ");
     const expected = `one of the columns ${(columns ?? []).map((column) => JSON.stringify(column)).join(", ")}`;
-    const got = `${list || "no column"}: rename columns, or name that of the text ('--text-field')`;
+    const got = `${list || "no column"}: ${COLUMNS_REMEDY}`;
     yield { file, line: 1, problem: { expected, got } };
     return;
   }
