@@ -169,7 +169,7 @@ async function runJob({ runtime, file, isShared }: Job, reports: string): Promis
     : ["test", "-A", "--no-check", `--junit-path=${report}`, file];
   const program = process.env[`FULLYSHARD_${runtime.toUpperCase()}`] ?? runtime;
   const startedAt = performance.now();
-  const lead = timed.includes(file) ? [] : ["nice", "-n", "19"];
+  const lead = timed.includes(file) ? [] : ["nice", "-n", "5"];
   const variables = isShared ? { FULLYSHARD_TEST_SHARED: "1" } : {};
   const { code, output } = await execute([...lead, program, ...args], variables);
   const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
