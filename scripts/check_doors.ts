@@ -6,19 +6,20 @@
  * @module
  */
 import { build } from "esbuild";
-import { execFile, execFileSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { buildPackage } from "./packed.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const deno = process.env["FULLYSHARD_DENO"] ?? "deno";
 const folder = mkdtempSync(`${tmpdir()}/fullyshard-doors-`);
 try {
-  execFileSync("npm", ["run", "--silent", "prepack"], { cwd: root, stdio: "inherit" });
+  buildPackage();
   process.stdout.write(`by URL: ${await trainByUrl()}\n`);
   process.stdout.write(`in a browser's bundle: ${await trainBundled()}\n`);
 } finally {

@@ -7,13 +7,23 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname } from "node:path";
+import process from "node:process";
 import { fileURLToPath } from "node:url";
 
 /** The checkout. */
 export const ROOT: string = fileURLToPath(new URL("..", import.meta.url));
 
-/** Packs the package; gives the tarball's path. */
+/** The tarball that was packed from this checkout, with what it was packed of in `dist`; undefined where it is yet to be packed. */
+const packed = process.env["FULLYSHARD_PACKAGE"];
+
+/** Makes `dist`, unless the package was packed before. */
+export function buildPackage(): void {
+  if (packed === undefined) execFileSync("npm", ["run", "--silent", "prepack"], { cwd: ROOT, stdio: "inherit" });
+}
+
+/** Packs the package, unless it was packed before; gives the tarball's path. */
 export function packInto(folder: string): string {
+  if (packed !== undefined) return packed;
   const args = ["pack", "--silent", "--pack-destination", folder];
   const name = execFileSync("npm", args, { cwd: ROOT, stdio: ["ignore", "pipe", "inherit"], encoding: "utf8" });
   return `${folder}/${name.trim().split("\n").at(-1)}`;

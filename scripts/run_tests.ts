@@ -1,6 +1,6 @@
 /**
  * The test suite under Bun and under Deno, one process for each file, so that a crash is one failure with a name. Files
- * run side by side, except those that break ranks. Files that cannot differ between runtimes run under one of both: `--all` runs
+ * run side by side, and yield to one that measures time. Files that cannot differ between runtimes run under one of both: `--all` runs
  * them under both. The last line is `N passed, N failed`, counted from the runners' own reports; the line before tells how many
  * were skipped.
  *
@@ -20,10 +20,20 @@ import { readReport, type TestOutcome } from "./test_report.ts";
 
 /** Longest time for one file; a file that hangs is killed and counts as failed. */
 const fileTimeoutMs = 600_000;
-/** Tests that end ranks and wait for the others to say so, within seconds: nothing runs beside them. */
-const alone = ["checkpoint", "memory", "ranks"].map((subject) => `tests/faults/${subject}_test.ts`);
-/** Tests that mostly wait, for ranks that never come or answer: they run beside the others, one file at a time. */
-const waiting = ["hosts", "liveness", "store"].map((subject) => `tests/comm/${subject}_test.ts`);
+/**
+ * Tests of ranks that are ended, never come or never answer, which must be told within seconds. They mostly wait, and run one at a time
+ * beside the other files, which yield to them: these are started by `nice`.
+ */
+const timed = [
+  ...["checkpoint", "memory", "ranks"].map((subject) => `tests/faults/${subject}_test.ts`),
+  ...["hosts", "liveness", "store"].map((subject) => `tests/comm/${subject}_test.ts`),
+];
+/** Files that take longest, begun first: a core would have nothing to do beside one of them that is begun last. */
+const longest = [
+  ...["adapters/peft", "axes/context", "axes/example", "axes/ring", "cli/chat", "comm/nccl", "comm/shm"],
+  ...["device/cuda/cudnn", "device/cuda/families", "fsdp/memory", "parity/parity", "plans/shard_model"],
+  ...["scripts/adapt", "train/evaluate", "train/report", "train/script"],
+].map((subject) => `tests/${subject}_test.ts`);
 
 /** Lines in which Deno and Bun tell of a test that passed: they would hide what failed. */
 const saysPassed = / \.\.\. ok \(|^\(pass\) /;
@@ -115,18 +125,18 @@ async function main(argv: readonly string[]): Promise<number> {
     const own = takesTurns ? files.filter((file) => isOfRuntimes(file) || numberOf(file) % 2 === place) : files;
     return own.map((file) => ({ runtime: name, file, isShared: takesTurns && isOfRuntimes(file) }));
   });
-  const among = (files: readonly string[]) => ({ file }: Job): boolean => files.includes(file);
-
   progress.all = all.length;
   const where = runtimes.length === 1 ? `under ${runtime}` : "under Bun and Deno";
   print(`${all.length} runs of files ${where}, ${jobs} at a time; a line follows when one has ended`);
   const reports = mkdtempSync(`${tmpdir()}/fullyshard-tests-`);
   try {
-    const together = await Promise.all([
-      runJobs(all.filter((job) => !alone.includes(job.file) && !waiting.includes(job.file)), jobs, reports),
-      runJobs(all.filter(among(waiting)), 1, reports),
-    ]);
-    const results = [...together.flat(), ...await runJobs(all.filter(among(alone)), 1, reports)];
+    const isTimed = ({ file }: Job): boolean => timed.includes(file);
+    const others = all.filter((job) => !isTimed(job));
+    const isLong = ({ file }: Job): boolean => longest.includes(file);
+    const results = (await Promise.all([
+      runJobs(all.filter(isTimed), 1, reports),
+      runJobs([...others.filter(isLong), ...others.filter((job) => !isLong(job))], jobs, reports),
+    ])).flat();
     const report = uses.get("report")?.texts.at(-1);
     if (report !== undefined) writeFileSync(report, JSON.stringify(results));
     return summarize(runtimes, results);
@@ -159,7 +169,9 @@ async function runJob({ runtime, file, isShared }: Job, reports: string): Promis
     : ["test", "-A", "--no-check", `--junit-path=${report}`, file];
   const program = process.env[`FULLYSHARD_${runtime.toUpperCase()}`] ?? runtime;
   const startedAt = performance.now();
-  const { code, output } = await execute(program, args, isShared ? { FULLYSHARD_TEST_SHARED: "1" } : {});
+  const lead = timed.includes(file) ? [] : ["nice", "-n", "5"];
+  const variables = isShared ? { FULLYSHARD_TEST_SHARED: "1" } : {};
+  const { code, output } = await execute([...lead, program, ...args], variables);
   const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
 
   const outcomes = [...readReport(readIfThere(report))];
@@ -182,8 +194,7 @@ async function runJob({ runtime, file, isShared }: Job, reports: string): Promis
 
 /** Runs a program and gives its exit code, or the signal that ended it, with all that it printed. */
 function execute(
-  program: string,
-  args: readonly string[],
+  [program = "", ...args]: readonly string[],
   variables: Readonly<Record<string, string>>,
 ): Promise<{ code: number | string; output: string }> {
   return new Promise((resolve) => {

@@ -10,6 +10,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import {
+  cardViolations,
   contentViolations,
   cycles,
   formViolations,
@@ -48,6 +49,9 @@ test("layers: every value import goes down, and foreign modules are loaded at ho
 });
 
 test("layers: no file loads itself through others", () => none(cycles(library)));
+
+test("layers: without CUDA and NCCL all else compiles, but for their registrations", () =>
+  none(cardViolations(library)));
 
 test("contents: no casts, no any, no hidden exits, no other thing that the house rules forbid", () => {
   none(library.flatMap(contentViolations));
@@ -126,6 +130,23 @@ test("cycles() finds files that load each other, but not by type or later", () =
   ]);
   assert.deepEqual(cycles(pair('import type { a } from "../a.ts";')), []);
   assert.deepEqual(cycles(pair('const { a } = await import("../a.ts");')), []);
+});
+
+test("cardViolations() finds imports of the cards, by type and later too, names for all files, and void entries", () => {
+  const found = (path: string, text: string): readonly string[] =>
+    cardViolations([...library.filter((source) => source.path !== path), readSource(path, text)]);
+  const wrong: readonly (readonly [string, string])[] = [
+    ["src/optim/a.ts", 'import { a } from "../device/cuda/graphs.ts";'],
+    ["src/optim/a.ts", 'import type { A } from "../device/cuda/graphs.ts";'],
+    ["src/comm/a.ts", 'const a = await import("./data/nccl/open.ts");'],
+    ["src/comm/a.ts", 'type A = import("./data/nccl/open.ts").A;'],
+    ["doors/a.ts", 'export type { A } from "../src/ffi/bindings/cudart.ts";'],
+    ["src/device/cuda/a.ts", "declare global {\n  interface A {}\n}"],
+    ["src/comm/registry.ts", 'import { a } from "./data/mpi/open.ts";'],
+  ];
+  for (const [path, text] of wrong) assert.equal(found(path, text).length, 1, `${path}: ${text}`);
+  const nvml = library.filter(({ path }) => path !== "src/ffi/bindings/nvml.ts");
+  assert.deepEqual(cardViolations(nvml), ["src/ffi/bindings/nvml.ts is not in the library"]);
 });
 
 test("contentViolations() finds each thing that is forbidden", () => {

@@ -23,7 +23,7 @@ import { ConfigError } from "../errors.ts";
 import { styled, type Terminal, terminal } from "../runtime/terminal.ts";
 import { path } from "../train/config_values.ts";
 import { type DataConfig, dataSection } from "../train/config.ts";
-import { describeSamples, lossesOf } from "../train/data_preparation.ts";
+import { describeSamples, lossesOf } from "../train/data_words.ts";
 import { refuseLossPart } from "../train/data_source.ts";
 import { placeOf } from "../train/open_model.ts";
 import { type PreferenceConfig, preferenceSection } from "../train/preference_config.ts";

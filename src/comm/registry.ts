@@ -23,7 +23,7 @@ import { openNcclMemory } from "./data/nccl/memory.ts";
 import type { OpenPlaneMemory } from "./data/plane_memory.ts";
 import { openCopiedMemory, openMappedMemory } from "./data/staged_memory.ts";
 import { openShm, type ShmOptions } from "./data/shm.ts";
-import { giveUpHosts, type HostsPlace } from "./hosts/join.ts";
+import type { HostsPlace } from "./hosts/join.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Names of backends. */
@@ -205,6 +205,9 @@ export async function neverJoins(reason: string, over: AbortSignal): Promise<voi
   if (launch === undefined) return;
   const { rank, worldSize } = launch;
   const hosts = hostsOf({ launch, worldSize, rank });
-  if (hosts !== undefined) return await giveUpHosts({ ...hosts, rank, worldSize }, reason, over);
+  if (hosts !== undefined) {
+    const { giveUpHosts } = await import("./hosts/join.ts");
+    return await giveUpHosts({ ...hosts, rank, worldSize }, reason, over);
+  }
   await failRendezvousFor(await openPosix(), inMemory({ launch, rank, worldSize }), reason, over);
 }

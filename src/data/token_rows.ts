@@ -88,10 +88,13 @@ function wrappedRows(tokens: TokenStream, sequenceLength: number): TokenRows {
       const inputIds = new Int32Array(rows.length * seq);
       const labels = new Int32Array(rows.length * seq);
       const window = new Int32Array(seq + 1);
-      for (const [i, row] of rows.entries()) {
+      const [inputs, nexts] = [window.subarray(0, seq), window.subarray(1)];
+      let place = 0;
+      for (const row of rows) {
         await tokens.read(row * sequenceLength, window);
-        inputIds.set(window.subarray(0, seq), i * seq);
-        labels.set(window.subarray(1), i * seq);
+        inputIds.set(inputs, place);
+        labels.set(nexts, place);
+        place += seq;
       }
       return { inputIds, labels, batch: rows.length, seq };
     },

@@ -278,6 +278,9 @@ async function pack(
 function openTokens(path: string, fingerprint: string): TokenStream {
   const { length, width, documents } = readTrailer(path);
   const file = openReadable(path);
+  // Rows are mostly of one length: a read takes the buffer of the read before.
+  let halves = new Uint16Array(0);
+  let bytes = new Uint8Array(halves.buffer);
   return {
     length,
     fingerprint,
@@ -285,11 +288,14 @@ function openTokens(path: string, fingerprint: string): TokenStream {
       checkRange(start, into.length, length);
       if (width === 4) {
         file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
-      } else {
-        const halves = new Uint16Array(into.length);
-        file.read(start * 2, new Uint8Array(halves.buffer));
-        into.set(halves);
+        return;
       }
+      if (halves.length !== into.length) {
+        halves = new Uint16Array(into.length);
+        bytes = new Uint8Array(halves.buffer);
+      }
+      file.read(start * 2, bytes);
+      into.set(halves);
     },
     documentLengths() {
       const lengths = new Uint32Array(documents);

@@ -12,9 +12,7 @@ import { sha256 } from "../runtime/checksum.ts";
 import { parseJsonObject } from "../json.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
 import { findEndOfText } from "./end_of_text.ts";
-import { cleanUp } from "./tokenizers/decoders.ts";
 import { JsonPart, TOKENIZER_DEPTH } from "./tokenizers/part.ts";
-import { TokenizerPipeline } from "./tokenizers/pipeline.ts";
 
 /** Turns text into token ids and back. */
 export interface Tokenizer {
@@ -80,6 +78,7 @@ export async function loadTokenizer(path: string, options: LoadTokenizerOptions 
   let vocabSize = 0;
   for (const id of tokenizer.vocab.values()) vocabSize = Math.max(vocabSize, id + 1);
   const eos = await findEndOfText(file, tokenizer, config, options.eosToken);
+  const { cleanUp } = await import("./tokenizers/decoders.ts");
   const cleansUp = config["clean_up_tokenization_spaces"] === true;
   return {
     path: file,
@@ -112,6 +111,8 @@ export async function loadTokenizer(path: string, options: LoadTokenizerOptions 
 
 /** The parts of a `tokenizer.json`, the `tokenizer_config.json` beside it, and the bytes of both; `{}` for one that is not there. */
 async function readPipeline(file: string, configFile: string) {
+  // Its rules for Unicode are large, and a tokenizer of bytes needs none.
+  const { TokenizerPipeline } = await import("./tokenizers/pipeline.ts");
   const rules = { what: "file", maxDepth: TOKENIZER_DEPTH };
   const bytes = await readBytes(file);
   const json = parseJsonObject(bytes, { ...rules, file });

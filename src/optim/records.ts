@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
@@ -171,7 +172,7 @@ function writeRecord(table: DataView, index: number, record: UpdateRecord): void
   setUint64(table, byteOffset + 8, end);
   setUint64(table, byteOffset + 16, state);
   table.setUint32(byteOffset + 24, Number(isActive), true);
-  settings.forEach((setting, i) => table.setFloat64(byteOffset + 32 + 8 * i, setting, true));
+  for (let i = 0; i < settings.length; i++) table.setFloat64(byteOffset + 32 + 8 * i, at(settings, i, "setting"), true);
 }
 
 /** Writes an integer below 2^53 as 64 bits. `setUint32` keeps the low 32 bits of a larger number. */

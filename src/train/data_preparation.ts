@@ -17,7 +17,7 @@ import type { WindowSourceOptions } from "../data/stream/window_source.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import { countOf } from "../words.ts";
+import { namesOf } from "./data_words.ts";
 
 /** Data that is to be tokenized. */
 export interface DataPreparation {
@@ -124,43 +124,4 @@ export function rowPreparation(source: RowSource, options: SampleOptions): DataP
 
 function withSummary(samples: SampleStream & { readonly summary: SampleSummary }): PreparedData {
   return { tokens: samples, summary: samples.summary };
-}
-
-/** The unit that samples are counted by. */
-export type SampleUnit = "sample" | "pair" | "answer";
-
-/**
- * Samples in words, with the share of their tokens that is trained on.
- *
- * @param unit what is counted: of pairs and of answers with labels, each has two samples
- */
-export function describeSamples(
-  { samples, tokens, targets }: SampleSummary,
-  sequenceLength: number,
-  unit: SampleUnit = "sample",
-): string {
-  const share = (100 * targets / tokens).toFixed(1);
-  const what = {
-    sample: countOf(samples, "sample"),
-    pair: `${countOf(samples / 2, "pair")} of answers`,
-    answer: `${countOf(samples / 2, "answer")} with labels`,
-  }[unit];
-  const each = `${what} of at most ${countOf(sequenceLength, "token")}`;
-  return `${each}, ${tokens} in all, ${targets} of them (${share} %) trained on`;
-}
-
-/** Describes losses of rows, a line each: rows that were skipped, and the ends of samples that were cut off. */
-export function lossesOf({ samples, cutSamples, skipped, firstSkipped }: SampleSummary): readonly string[] {
-  const lines: string[] = [];
-  if (skipped > 0) lines.push(`Skipped ${countOf(skipped, "row")} that did not fit: ${firstSkipped.join("; ")}`);
-  if (cutSamples > 0) {
-    lines.push(`Cut the ends of ${cutSamples} of ${countOf(samples, "sample")}, which are longer than sequenceLength`);
-  }
-  return lines;
-}
-
-/** The first files, for messages. */
-export function namesOf({ files }: Pick<DataPreparation, "files">): string {
-  const some = files.slice(0, 3).map((file) => `'${file}'`).join(", ");
-  return files.length > 3 ? `${some} and ${countOf(files.length - 3, "other file")}` : some;
 }

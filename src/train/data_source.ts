@@ -20,7 +20,8 @@ import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem, InternalError } from "../errors.ts";
 import { pathKind } from "../runtime/files.ts";
 import { countOf } from "../words.ts";
-import { type DataPreparation, namesOf, rowPreparation, textPreparation } from "./data_preparation.ts";
+import { type DataPreparation, rowPreparation, textPreparation } from "./data_preparation.ts";
+import { namesOf } from "./data_words.ts";
 import type { Run } from "./run.ts";
 import type { TextDataOptions } from "./text_data.ts";
 

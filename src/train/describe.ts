@@ -20,7 +20,6 @@ import { shardRanksOf } from "../parallel/ranks.ts";
 import { shardingOf, shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
 import { countOf, formatBytes } from "../words.ts";
 import type { MemoryPeak } from "./dry_run.ts";
-import { dryStep, emptyBatch } from "./estimate.ts";
 
 /** One unit of a sharded module; numbers count elements. */
 export interface UnitDescription {
@@ -86,6 +85,7 @@ export class ShardingDescription {
         `Cannot predict the peak of ${model.constructor.name}: other axes cut its parameters or divide them among stages; use dryRun`,
       );
     }
+    const { dryStep, emptyBatch } = await import("./estimate.ts");
     const { options } = sharding;
     const { all } = shardRanksOf(options.mesh);
     const { rank, size: worldSize } = all;

@@ -7,7 +7,6 @@ import { at } from "../at.ts";
 import { StreamedRows, type StreamPart } from "../data/stream/streamed_rows.ts";
 import { openWindows, type WindowSource, type WindowSourceOptions } from "../data/stream/window_source.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
-import { countOf, formatBytes } from "../words.ts";
 import { agreedText, packingOf, type PreparedSource, requireOnePacking } from "./data_source.ts";
 import type { Run } from "./run.ts";
 import type { TextDataOptions } from "./text_data.ts";
@@ -25,13 +24,6 @@ export function isStreamed(
   { streaming }: Pick<TextDataOptions, "streaming">,
 ): boolean {
   return streaming ?? sources.reduce((sum, { source }) => sum + source.byteLength, 0) > STREAMED_BYTES;
-}
-
-/** Data that is streamed, in words. */
-export function describeStream({ files, byteLength }: StreamedRows, sequenceLength: number): string {
-  return `A stream of ${countOf(files.length, "file")}, ${formatBytes(byteLength)}, in samples of at most ${
-    countOf(sequenceLength, "token")
-  }, tokenized as they are trained on`;
 }
 
 /**

@@ -22,16 +22,8 @@ import { ConfigError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
 import { countOf } from "../words.ts";
-import { describeSamples, lossesOf, namesOf, type SampleUnit } from "./data_preparation.ts";
-import {
-  type OpenSource,
-  openSource,
-  type PreparedSource,
-  prepareSource,
-  refuseForText,
-  requireOnePacking,
-} from "./data_source.ts";
-import { describeStream, isStreamed, openStream } from "./open_stream.ts";
+import type { OpenSource, PreparedSource } from "./data_source.ts";
+import { describeSamples, describeStream, lossesOf, namesOf, type SampleUnit } from "./data_words.ts";
 import { requireOpenedModel } from "./opened_model.ts";
 import type { Run } from "./run.ts";
 
@@ -299,6 +291,8 @@ export async function textData(
 ): Promise<TextData> {
   requireKnownKeys("open text", options, KNOWN_OPTIONS);
   requireOpenedModel("textData", model);
+  // Readers of all formats, which a program without text does not load.
+  const { openSource, prepareSource, refuseForText, requireOnePacking } = await import("./data_source.ts");
   const { sequenceLength, batch, microBatches = 1, seed = 0, eosToken, name = "data", padTo } = options;
   const isPairs = options.isPreference ?? false;
   const paths = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
@@ -321,6 +315,7 @@ export async function textData(
   const split = { padTo, isPairs, sequenceLength, seed, microBatches, globalBatch: batch };
   const own = { ...split, rank: samples.rank, worldSize: samples.size };
   const { chatTemplate } = options;
+  const { isStreamed, openStream } = await import("./open_stream.ts");
   if (isStreamed(prepared, options)) {
     const stream = await openStream({ group }, prepared, tokenizer, options);
     const isRows = prepared.some(({ source }) => source.isRows);
@@ -334,7 +329,8 @@ export async function textData(
     opening.defer(() => source.tokens.close());
     sources.push(source);
   }
-  const { tokens, packing } = mixed(sources, name);
+  if (sources.some(({ weight }) => weight !== undefined)) requireOnePacking(sources, name);
+  const { tokens, packing } = mixed(sources);
   const opened = new TextData(tokenizer, { ...own, tokens, packing }, {
     summaries: sources.flatMap(({ summary }) => summary ?? []),
     ...{ chatTemplate, isPairs, hasLabels: options.hasLabels },
@@ -354,12 +350,10 @@ export async function textData(
 /** All sources as one, by their weights. */
 function mixed(
   sources: readonly OpenSource[],
-  name: string,
 ): { readonly tokens: Exclude<LoaderOptions["tokens"], StreamedRows>; readonly packing: Packing } {
   const first = at(sources, 0, "source");
   const { packing, weight } = first;
   if (weight === undefined) return first;
-  requireOnePacking(sources, name);
   const parts = sources.flatMap(({ tokens, weight }) => weight === undefined ? [] : [{ tokens, weight }]);
   return { tokens: { parts }, packing };
 }

@@ -135,6 +135,48 @@ export function cycles(sources: readonly Source[]): readonly string[] {
   return found;
 }
 
+/** Folders of NVIDIA's cards and declarations of their libraries. */
+const cards: readonly string[] = [
+  "src/device/cuda/",
+  "src/comm/data/nccl/",
+  ...["cublaslt", "cuda", "cudart", "cudnn", "nccl", "nvml", "nvrtc"].map((name) => `src/ffi/bindings/${name}.ts`),
+];
+
+/** Files that may name the cards: the list of devices, the list of backends, and the command that lists the machine's libraries. */
+const registrations: readonly string[] = [
+  "src/cli/doctor.ts",
+  "src/cli/doctor_cuda.ts",
+  "src/comm/registry.ts",
+  "src/device/registry.ts",
+];
+
+/**
+ * Checks that the library does not depend on NVIDIA's cards. A tree that compiles also compiles without some of its files, but for the
+ * files that import from them, types too, as long as none of them declares a name for all files.
+ *
+ * @param sources all files of the library
+ * @returns one line for each import of the cards outside of their registrations, and for each entry of the two lists that is void
+ */
+export function cardViolations(sources: readonly Source[]): readonly string[] {
+  const isOfCards = (path: string): boolean => cards.some((place) => path.startsWith(place));
+  const targets = (source: Source): readonly string[] =>
+    source.imports.filter(({ specifier }) => specifier.startsWith(".")).map(({ specifier }) =>
+      resolve(source.path, specifier)
+    ).filter(isOfCards);
+  const [inside, outside] = [true, false].map((is) => sources.filter(({ path }) => isOfCards(path) === is));
+  const users = outside?.filter((source) => targets(source).length > 0) ?? [];
+  return [
+    ...users.filter(({ path }) => !registrations.includes(path))
+      .map((source) => `${source.path} names ${targets(source)}, and does not compile without the cards`),
+    ...registrations.filter((path) => users.every((user) => user.path !== path))
+      .map((path) => `${path} names nothing of the cards, so it registers none`),
+    ...cards.filter((place) => inside?.every(({ path }) => !path.startsWith(place)))
+      .map((place) => `${place} is not in the library`),
+    ...inside?.filter(({ code }) => /(?<![.\w$])declare\s+(?:global|module)\b/.test(code))
+      .map(({ path }) => `${path} declares a name for all files`) ?? [],
+  ];
+}
+
 /** Patterns that no file of the library may contain, each with its name and the places where it is allowed all the same. */
 const forbidden: readonly (readonly [RegExp, string, readonly string[]])[] = [
   [/(?<![.\w$])any\b(?!\s*[(:?])/, "the type any", ["src/ffi/providers/"]],

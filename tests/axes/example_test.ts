@@ -2,10 +2,9 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
-import { longTest, sharedTest } from "../support/share.ts";
+import { longTest, sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -49,7 +48,7 @@ test("examples/fsdp_cp.ts trains on 2 ranks", () => {
   assert.ok((losses.at(-1) ?? NaN) < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);
 });
 
-sharedTest("examples/fsdp_pp.ts trains on 2 ranks", () => {
+test("examples/fsdp_pp.ts trains on 2 ranks", () => {
   const { losses, modelType } = runExample("fsdp_pp", 2);
   assert.equal(modelType, "llama");
   assert.equal(losses.length, 20);

@@ -56,6 +56,7 @@ export function movedBytesReader(entry: KernelEntry): (args: Arguments) => numbe
   const arrays = Object.entries(entry.arrays).map(([name, kind]) => ({
     name,
     kind,
+    dtype: dtypeReader(kind),
     extent: extentReader(kind, entry),
     updates: "writes" in kind && kind.updatesIf !== undefined ? productReader([kind.updatesIf], entry) : undefined,
   }));
@@ -64,9 +65,9 @@ export function movedBytesReader(entry: KernelEntry): (args: Arguments) => numbe
     for (let i = 0; i < arrays.length; i++) {
       const array = arrays[i];
       if (array === undefined) break;
-      const { name, kind, extent, updates } = array;
+      const { name, kind, dtype, extent, updates } = array;
       if (kind.optional && args[name] === undefined) continue;
-      const moved = extent(args).elements * dtypeOf(kind, args).byteLength;
+      const moved = extent(args).elements * dtype(args).byteLength;
       const times = "updates" in kind || (updates !== undefined && updates(args) !== 0) ? 2 : 1;
       bytes += times * moved * (kind.list ? listArgument(args, name).length : 1);
     }
@@ -94,8 +95,14 @@ const BY_NAME: ReadonlyMap<string, DType> = new Map(DTYPES.map((dtype) => [dtype
 
 /** dtype of an array: the one that its entry names, or the value of the dtype argument of that name. */
 function dtypeOf(kind: ArrayKind, args: Arguments): DType {
+  return dtypeReader(kind)(args);
+}
+
+/** Makes a function that reads the dtype of an array from the arguments of many calls. */
+function dtypeReader(kind: ArrayKind): (args: Arguments) => DType {
   const name = "reads" in kind ? kind.reads : "updates" in kind ? kind.updates : kind.writes;
-  return BY_NAME.get(name) ?? dtypeArgument(args, name);
+  const dtype = BY_NAME.get(name);
+  return dtype === undefined ? (args) => dtypeArgument(args, name) : () => dtype;
 }
 
 /** Size of an array. */
@@ -127,7 +134,14 @@ type SizesReader = (args: Arguments, sizes: SizeList) => void;
 
 /** Makes a function that reads an array's extent from the arguments of a call. It returns the same object each time. */
 function extentReader(kind: ArrayKind, entry: KernelEntry): (args: Arguments) => Extent {
-  const [readShape, readStrides] = [sizesReader(kind.shape, entry), sizesReader(kind.strides ?? [], entry)];
+  if (kind.strides === undefined) {
+    const [read, extent] = [productReader(kind.shape, entry), { elements: 0, span: 0 }];
+    return (args) => {
+      extent.elements = extent.span = read(args);
+      return extent;
+    };
+  }
+  const [readShape, readStrides] = [sizesReader(kind.shape, entry), sizesReader(kind.strides, entry)];
   const [shape, strides, extent] = [new SizeList(), new SizeList(), { elements: 0, span: 0 }];
   return (args) => {
     shape.count = strides.count = 0;
@@ -167,7 +181,7 @@ function swapLast({ values, count }: SizeList): void {
 export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end: number): (args: Arguments) => void {
   const arrays = Object.entries(entry.arrays).map(([name, kind]) => ({
     name,
-    kind,
+    dtype: dtypeReader(kind),
     extent: extentReader(kind, entry),
   }));
   const requireInside = (name: string, address: number, bytes: number): void => {
@@ -179,10 +193,10 @@ export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end:
     for (let i = 0; i < arrays.length; i++) {
       const array = arrays[i];
       if (array === undefined) break;
-      const { name, kind, extent } = array;
+      const { name, dtype, extent } = array;
       const value = args[name];
       if (value === undefined) continue;
-      const bytes = extent(args).span * dtypeOf(kind, args).byteLength;
+      const bytes = extent(args).span * dtype(args).byteLength;
       if (typeof value === "number") requireInside(name, value, bytes);
       else for (const address of listArgument(args, name)) requireInside(name, address, bytes);
     }
@@ -195,6 +209,16 @@ export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Argume
 
 /** Makes a function that reads the product of dims from the arguments of many calls. */
 export function productReader(dims: readonly Dim[], entry: KernelEntry): (args: Arguments) => number {
+  const readers = dims.flatMap((dim) => numberReader(dim, entry) ?? []);
+  const [first] = readers;
+  if (readers.length === dims.length && first !== undefined) {
+    if (readers.length === 1) return first;
+    return (args) => {
+      let product = 1;
+      for (let i = 0; i < readers.length; i++) product *= at(readers, i, "reader")(args);
+      return product;
+    };
+  }
   const [read, sizes] = [sizesReader(dims, entry), new SizeList()];
   return (args) => {
     sizes.count = 0;
@@ -215,24 +239,24 @@ function sizesReader(dims: readonly Dim[], entry: KernelEntry): SizesReader {
 }
 
 function sizeReader(dim: Dim, entry: KernelEntry): SizesReader {
-  if (typeof dim === "number") return (_, sizes) => sizes.add(dim);
-  if (typeof dim === "object") {
-    const [read, factors] = [sizesReader(dim, entry), new SizeList()];
-    return (args, sizes) => {
-      factors.count = 0;
-      read(args, factors);
-      sizes.add(factors.product());
-    };
+  const read = numberReader(dim, entry);
+  if (read !== undefined) return (args, sizes) => sizes.add(read(args));
+  return (args, sizes) => {
+    const list = listArgument(args, String(dim));
+    for (let i = 0; i < list.length; i++) sizes.add(at(list, i, "size"));
+  };
+}
+
+/** Makes a function that reads a dim from the arguments of many calls; undefined for a dim that is a list of sizes. */
+function numberReader(dim: Dim, entry: KernelEntry): ((args: Arguments) => number) | undefined {
+  if (typeof dim === "number") return () => dim;
+  if (typeof dim === "object") return productReader(dim, entry);
+  if (isConstant(dim)) {
+    const value = CONSTANTS[dim];
+    return () => value;
   }
-  if (isConstant(dim)) return (_, sizes) => sizes.add(CONSTANTS[dim]);
   const kind = entry.values[dim];
-  if (kind === "shape" || kind === "strides") {
-    return (args, sizes) => {
-      const list = listArgument(args, dim);
-      for (let i = 0; i < list.length; i++) sizes.add(at(list, i, "size"));
-    };
-  }
-  if (kind === "switch") return (args, sizes) => sizes.add(Number(args[dim]));
-  if (kind === undefined) return (args, sizes) => sizes.add(listArgument(args, dim).length);
-  return (args, sizes) => sizes.add(numberArgument(args, dim));
+  if (kind === "shape" || kind === "strides") return undefined;
+  if (kind === "switch") return (args) => Number(args[dim]);
+  return kind === undefined ? (args) => listArgument(args, dim).length : (args) => numberArgument(args, dim);
 }

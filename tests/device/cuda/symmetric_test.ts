@@ -57,6 +57,14 @@ for (const [version, name, told] of usualFirst(VERSIONS, (place) => place === 0)
   });
 }
 
+test("a rank that is alone registers nothing, here and in a dry run", OPTIONS, async () => {
+  const options = { over: "nccl", variables: await withNccl("22809"), data: false, planes } as const;
+  for (const { owners, dryOwners, left } of valuesOf(await world(1, gatherRegistered, options))) {
+    assert.deepEqual(dryOwners, owners);
+    assert.deepEqual(left, [0, 0]);
+  }
+});
+
 test("what is offloaded is gathered by copy engines too", OPTIONS, async () => {
   const options = { over: "nccl", variables: await withNccl("22809"), data: true, planes } as const;
   for (const { gathers, left } of valuesOf(await world(2, gatherRegistered, options))) {
