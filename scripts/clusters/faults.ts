@@ -43,6 +43,9 @@ function faultsOf({ name, kind }: MpiLauncher): readonly Fault[] {
   ];
 }
 
+/** Seconds in which ranks name a rank of a host that was cut off. */
+const NAMED_SECONDS = 5;
+
 /** Seconds in which a run of 40 short steps must have ended, with the start of its ranks. */
 const LIMIT_SECONDS = 60;
 
@@ -74,7 +77,7 @@ export async function faultItems(
   return items;
 }
 
-/** Cuts host 2 off while ranks sum; those of host 1 must name a rank that they no longer reach. */
+/** Cuts host 2 off while ranks sum; those of host 1 must soon name a rank that they no longer reach. */
 export async function cutItem(
   launcher: MpiLauncher,
   runtime: RuntimeName,
@@ -92,17 +95,19 @@ export async function cutItem(
       saidBy(folder, size).slice(0, count).every((text) => pattern.test(text));
     if (!await until(() => all(/^steps$/m, size), 60)) return itemOf(name, ["the ranks did not begin"]);
     hosts.cut(2, true);
+    const begun = performance.now();
     const isNamed = await until(() => all(/Error/, local), 40);
+    const seconds = (performance.now() - begun) / 1000;
     hosts.cut(2, false);
     // The launchers wait for the host that was cut off, so they are ended.
     over.abort();
     await running;
     const words = saidBy(folder, local);
-    const named = /rank \d+ died|rank \d+ stopped all ranks|MPI failed/;
-    return itemOf(
-      name,
-      isNamed && words.every((text) => named.test(text)) ? [] : [`host 1 said: ${words.join(" | ")}`],
-    );
+    const named = /rank \d+ died|cannot be reached|rank \d+ stopped all ranks|MPI failed/;
+    return itemOf(name, [
+      ...isNamed && words.every((text) => named.test(text)) ? [] : [`host 1 said: ${words.join(" | ")}`],
+      ...seconds < NAMED_SECONDS ? [] : [`after ${seconds.toFixed(1)} s`],
+    ]);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
