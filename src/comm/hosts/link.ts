@@ -74,6 +74,11 @@ export class StoreLink {
     this.gone = this.#gone;
   }
 
+  /** True once ranks cannot be reached any more, which may live on. */
+  get isCutOff(): boolean {
+    return this.#gone.values().some((end) => end === UNREACHABLE);
+  }
+
   get isOpen(): boolean {
     return this.#isOpen;
   }

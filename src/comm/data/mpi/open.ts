@@ -69,6 +69,8 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   const [posix, sockets] = [await openPosix(), await openSockets()];
   const meeting = await meet(mpi, sockets, options, deadline);
   const control = await joinHosts({ ...options, ...meeting });
+  mpi.isCutOff = () => control.isCutOff;
+  mpi.report = (text) => control.report(text);
   using kept = new DisposableStack();
   try {
     const hosts = kept.use(await findHosts(control, posix, meeting.token, options.directory));
