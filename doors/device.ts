@@ -28,6 +28,7 @@ export type { Table } from "../src/device/kernels/table.ts";
 export type { ATTENTION } from "../src/device/attention.ts";
 export type { CPU_MATH } from "../src/device/cpu.ts";
 export type { BlockSource, Buffer } from "../src/device/buffer.ts";
+export type { Pauses } from "../src/device/pauses.ts";
 export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/device/stream.ts";
 export type {
   IDENTITY_EVENT,
