@@ -24,8 +24,12 @@ const { config: sizes, batch, seq, steps } = modelOfCase(name);
 const model = buildModel(device, sizes);
 const precision = { paramDtype: config.precision === "bfloat16" ? bfloat16 : float32, reduceDtype: float32 };
 const shard = (): { setGradientDivideFactor(factor: number): void } => {
-  for (const block of model.layers) fullyShard(block, { mesh: group, precision });
-  return fullyShard(model, { mesh: group, precision });
+  const { backwardPrefetch, forwardPrefetch } = config;
+  const units = model.layers.map((block) => fullyShard(block, { mesh: group, precision, backwardPrefetch }));
+  for (const [i, unit] of forwardPrefetch ? units.entries() : []) {
+    unit.setModulesToForwardPrefetch(units.slice(i + 1, i + 2));
+  }
+  return fullyShard(model, { mesh: group, precision, backwardPrefetch });
 };
 const parallel = config.strategy === "ddp" ? replicate(model, { mesh: group }) : shard();
 initializeParameters(model, 0);

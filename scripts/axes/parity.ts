@@ -128,6 +128,24 @@ const MESHES: readonly Laid[] = [
     sequenceParallel: true,
     checkpointing: true,
   },
+  { name: "ep over tp 2", axes: { tensor: 2 }, tensor: 2, expertParallel: true },
+  {
+    name: "ep over fsdp 2 × tp 2, checkpointed",
+    axes: { shard: 2, tensor: 2 },
+    tensor: 2,
+    expertParallel: true,
+    checkpointing: true,
+  },
+  { name: "ep over tp 4 with sp", axes: { tensor: 4 }, tensor: 4, expertParallel: true, sequenceParallel: true },
+  { name: "ep 2 × ep over tp 2", axes: { shard: 1, expert: 2, tensor: 2 }, tensor: 2, expertParallel: true },
+  { name: "ep over cp 2 × tp 2", axes: { shard: 1, context: 2, tensor: 2 }, tensor: 2, expertParallel: true },
+  {
+    name: "ep over pp 2 × tp 2",
+    axes: { pipeline: 2, shard: 1, tensor: 2 },
+    tensor: 2,
+    expertParallel: true,
+    stages: {},
+  },
   { name: "ep 2 × cp 2", axes: { shard: 1, expert: 2, context: 2 }, tensor: 1 },
   {
     name: "ep 2 × cp 2, checkpointed",
@@ -226,7 +244,7 @@ export async function axesParity(
         if (stagesOf(laid) > layersOf(config)) continue;
         if (laid.commStrategy === "ulysses" && !headsDivide(config, context)) continue;
         if (context > 1 && (!DIVISIBLE.includes(family) || context > mostContext(family))) continue;
-        if (laid.axes["expert"] !== undefined && !MIXTURES.includes(family)) continue;
+        if ((laid.axes["expert"] !== undefined || laid.expertParallel === true) && !MIXTURES.includes(family)) continue;
         const item = { mesh, family, tied };
         try {
           const all = await train({ config, ...laid });

@@ -3,7 +3,7 @@
     python scripts/axes/peer.py FOLDER
 
 FOLDER holds `model` (a Hugging Face folder) and `training.json` (batches, settings, and the runs: name, dtype, ranks, and the
-fields of a DistributedConfig). Writes `<number of the run>.json`: losses, norms, gradients of the first batch and last weights
+fields of a DistributedConfig). Writes `<number of the run>.json`: losses, norms, gradients of the first batches and last weights
 by name, or an error. Each rank is a process that is forked after the imports.
 """
 
@@ -77,8 +77,12 @@ class Training:
 
     def train(self):
         named = list(self.model.named_parameters())
-        self.backward(self.training["first"])
-        gradients = values_of((name, parameter.grad) for name, parameter in named)
+        gradients = {name: [] for name, _ in named}
+        for batch in self.training["firsts"]:
+            self.model.zero_grad()
+            self.backward(batch)
+            for name, values in values_of((name, parameter.grad) for name, parameter in named).items():
+                gradients[name] += values
         settings = self.training["optimizer"]
         optimizer = torch.optim.AdamW(
             [parameter for _, parameter in named], lr=settings["lr"], weight_decay=settings["weightDecay"], eps=settings["eps"], foreach=False

@@ -33,6 +33,7 @@ import {
   SGD,
   tensorPlanOf,
 } from "../../mod.ts";
+import { dtypeFrom, float32 } from "../../src/dtype.ts";
 import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { Run } from "../../src/train/run.ts";
 import { ownedValues } from "../../tests/support/owned.ts";
@@ -49,10 +50,14 @@ export interface FamilyOrders {
   readonly axes: MeshShape;
   readonly mode?: "fsdp" | "ddp";
   readonly checkpointing?: boolean;
+  /** The dtype of forward and backward, where they are not float32; gradients are reduced in float32. */
+  readonly paramDtype?: "bfloat16" | "float16";
   /** The way in which attention hears of the other ranks of a context axis. @default allgather */
   readonly commStrategy?: ContextCommStrategy;
   /** Each rank of the tensor axis has a part of the positions between the layers that are cut. */
   readonly sequenceParallel?: boolean;
+  /** The ranks of the tensor axis divide the experts by their number, and not by their widths. */
+  readonly expertParallel?: boolean;
   /** Trains adapters of all linear layers, and nothing else. */
   readonly lora?: boolean;
   /**
@@ -62,6 +67,8 @@ export interface FamilyOrders {
   readonly stages?: Omit<PipelineOptions, "dtype"> | undefined;
   /** Clipped steps. @default 3 */
   readonly steps?: number;
+  /** Batches whose gradients are reported, one after the other. @default 1 */
+  readonly gradientBatches?: number;
   /** A Hugging Face folder that is written of the first values: give it to one rank. @default none */
   readonly folder?: string;
   /** The main rank reports the last values. */
@@ -75,7 +82,7 @@ export interface FamilyReport {
   /** Digest of the first values. */
   readonly first: string;
   readonly last: string;
-  /** Gradients of a step, by name, on the main rank. */
+  /** Gradients of one batch or of several, by name, on the main rank. */
   readonly gradients: Readonly<Record<string, readonly number[]>>;
   /** Last values by name, where they were asked for. */
   readonly weights: Readonly<Record<string, readonly number[]>>;
@@ -90,18 +97,19 @@ export interface FamilyReport {
 const [ROWS, SEQ] = [4, 12];
 /** Learning rate, weight decay and epsilon of AdamW, and the norm that gradients are clipped to. */
 export const OPTIMIZER = { lr: 3e-3, weightDecay: 0.1, eps: 1e-4, clip: 0.1 } as const;
-/** The batch whose gradients are reported. */
+/** The first batch whose gradients are reported. */
 export const FIRST_BATCH = 100;
 
-/** Ids and labels of a batch, which depend on the step alone: rows of all ranks. */
+/** Ids and labels of a batch, which depend on the step alone: rows of all ranks. In each batch of an odd step, one row has no label. */
 export function tokensOf(
   vocabSize: number,
   step: number,
 ): { readonly all: Int32Array; readonly targets: Int32Array; readonly seq: number } {
   const key = keyOf(5, `step ${step}`);
   const all = Int32Array.from({ length: ROWS * SEQ }, (_, i) => uniformInt(key, i, vocabSize));
+  const isSilent = (place: number): boolean => step % 2 === 1 && Math.floor(place / SEQ) === 1;
   const targets = all.map((_, i) =>
-    uniformInt(key, 1000 + i, 5) === 0 ? IGNORE_INDEX : all[(i + 1) % all.length] ?? NaN
+    uniformInt(key, 1000 + i, 5) === 0 || isSilent(i) ? IGNORE_INDEX : all[(i + 1) % all.length] ?? NaN
   );
   return { all, targets, seq: SEQ };
 }
@@ -149,8 +157,8 @@ export async function laidOut(
   orders: FamilyOrders,
 ): Promise<{ readonly run: Run; readonly model: CausalLm; readonly adapter: Lora | undefined }> {
   const { device, group } = rank;
-  const { config, axes, mode = "fsdp", checkpointing = false, sequenceParallel = false, lora = false } = orders;
-  const { commStrategy, stages } = orders;
+  const { config, axes, mode = "fsdp", checkpointing = false, lora = false, commStrategy, stages } = orders;
+  const { sequenceParallel = false, expertParallel = false, paramDtype } = orders;
   const run = new Run({ device, group, axes, print: () => undefined });
   const model = await openModel(run, config, { seed: 3 });
   const names = run.mesh.axes;
@@ -165,7 +173,7 @@ export async function laidOut(
   };
   const [expertShards, shards] = [flat(["shard", "context"]), flat(["shard", "expert", "context"])];
   if (names.includes("tensor")) {
-    parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, {}, { sequenceParallel }));
+    parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model, {}, { sequenceParallel, expertParallel }));
   }
   const pipeline = names.includes("pipeline")
     ? parallelizePipeline(model, run.mesh.get("pipeline"), stages)
@@ -175,9 +183,11 @@ export async function laidOut(
   const meshOf = (shards: string): DeviceMesh =>
     names.includes("replicate") ? run.mesh.slice(["replicate", shards]) : run.mesh.get(shards);
   const [mesh, expertMesh] = [meshOf(shards), meshOf(expertShards)];
-  for (const experts of hasExperts ? expertsOf(model).values() : []) fullyShard(experts, { mesh: expertMesh });
-  if (mode === "ddp") replicate(model, { mesh });
-  else for (const module of [...layers, model]) fullyShard(module, { mesh });
+  const precision = paramDtype === undefined ? {} : { paramDtype: dtypeFrom(paramDtype), reduceDtype: float32 };
+  const ofExperts = { mesh: expertMesh, precision: { ...precision, castForwardInputs: false } };
+  for (const experts of hasExperts ? expertsOf(model).values() : []) fullyShard(experts, ofExperts);
+  if (mode === "ddp") replicate(model, { mesh, precision });
+  else for (const module of [...layers, model]) fullyShard(module, { mesh, precision });
   await model.load();
   if (adapter !== undefined) fillSecondFactors(adapter);
   return { run, model, adapter };
@@ -200,31 +210,42 @@ function trained(model: CausalLm): readonly Parameter[] {
   return [...model.parameters()].filter(({ requiresGrad }) => requiresGrad);
 }
 
-/** Takes one step of plain gradients, then trains with clipping, and generates. */
-export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise<FamilyReport> {
-  const { run, model, adapter } = await laidOut(rank, orders);
-  const batchAt = (step: number): Batch => batchFor(run, model, step, orders);
-  const { folder, steps = 3 } = orders;
-  if (folder !== undefined) await saveHfDirectory(model, folder);
-  const before = valuesOf(model, rank);
+/** The gradients of a batch, by a step that changes the first values of the model. */
+function gradientsOf(
+  rank: AxesRank,
+  { run, model }: { readonly run: Run; readonly model: CausalLm },
+  batch: Batch,
+  before: ReadonlyMap<string, Float32Array>,
+): ReadonlyMap<string, readonly number[]> {
   // So long a step that the weights before it are lost in rounding beside it.
   const learningRate = 2 ** 20;
   const sgd = new SGD(trained(model), { learningRate });
-  {
-    using _frame = scope();
-    run.backward(model, batchAt(FIRST_BATCH));
-    sgd.step();
-    sgd.zeroGrad();
-  }
+  using _frame = scope();
+  run.backward(model, batch);
+  sgd.step();
+  sgd.zeroGrad();
   const after = valuesOf(model, rank);
-  const gradients = rank.group.rank > 0 ? {} : Object.fromEntries(
-    Array.from(
-      before,
-      ([name, old]) => [name, [...old].map((value, i) => (value - (after.get(name)?.[i] ?? NaN)) / learningRate)],
-    ),
-  );
-  await model.load();
-  if (adapter !== undefined) fillSecondFactors(adapter);
+  const moved = (name: string, old: Float32Array): readonly number[] =>
+    [...old].map((value, i) => (value - (after.get(name)?.[i] ?? NaN)) / learningRate);
+  return new Map(Array.from(before, ([name, old]) => [name, moved(name, old)]));
+}
+
+/** Takes steps of plain gradients from the first values, then trains with clipping, and generates. */
+export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise<FamilyReport> {
+  const { run, model, adapter } = await laidOut(rank, orders);
+  const batchAt = (step: number): Batch => batchFor(run, model, step, orders);
+  const { folder, steps = 3, gradientBatches = 1 } = orders;
+  if (folder !== undefined) await saveHfDirectory(model, folder);
+  const before = valuesOf(model, rank);
+  const ofBatches: ReadonlyMap<string, readonly number[]>[] = [];
+  for (let i = 0; i < gradientBatches; i++) {
+    ofBatches.push(gradientsOf(rank, { run, model }, batchAt(FIRST_BATCH + i), before));
+    await model.load();
+    if (adapter !== undefined) fillSecondFactors(adapter);
+  }
+  const gradients = rank.group.rank > 0
+    ? {}
+    : Object.fromEntries([...before.keys()].map((name) => [name, ofBatches.flatMap((all) => all.get(name) ?? [])]));
   // With so large an epsilon a gradient that is rounding alone moves its weight as little as it should: by AdamW's own epsilon
   // it would be divided by itself, and norms after a step would tell of nothing else.
   const { lr, weightDecay, eps, clip } = OPTIMIZER;

@@ -8,20 +8,21 @@ import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { fileURLToPath } from "node:url";
-import type { MeshShape } from "../../doors/comm.ts";
 import { IGNORE_INDEX } from "../../doors/nn.ts";
 import { runPooled } from "../../tests/support/rank_pool.ts";
 import { ZOO, zooModels } from "../zoo/families.ts";
 import { isReport, MIXTURES } from "./parity.ts";
 import { type FamilyOrders, type FamilyReport, FIRST_BATCH, OPTIMIZER, tokensOf } from "./training.ts";
 
-/** Clipped steps. */
-const STEPS = 5;
+/**
+ * Clipped steps, and batches whose gradients are compared. Of fewer numbers, chance alone has either side farther from float64 by a half: one
+ * norm of a step is off by four units in the last place where those around it are off by one.
+ */
+const [STEPS, GRADIENTS] = [20, 8];
 
 /** A mesh of ours, and as a DistributedConfig lays it. */
-interface PeerMesh {
+interface PeerMesh extends Pick<FamilyOrders, "axes" | "expertParallel"> {
   readonly name: string;
-  readonly axes: MeshShape;
   readonly ranks: number;
   readonly config: Readonly<Record<string, number>>;
 }
@@ -32,6 +33,21 @@ const MESHES: readonly PeerMesh[] = [
   { name: "tp 4", axes: { tensor: 4 }, ranks: 4, config: { tp_size: 4 } },
   { name: "fsdp 2 × tp 2", axes: { shard: 2, tensor: 2 }, ranks: 4, config: { fsdp_size: 2, tp_size: 2 } },
   { name: "fsdp 2 × ep 2", axes: { shard: 2, expert: 2 }, ranks: 4, config: { fsdp_size: 4, ep_size: 2 } },
+  { name: "ep over tp 2", axes: { tensor: 2 }, expertParallel: true, ranks: 2, config: { tp_size: 2, ep_size: 2 } },
+  {
+    name: "ep over fsdp 2 × tp 2",
+    axes: { shard: 2, tensor: 2 },
+    expertParallel: true,
+    ranks: 4,
+    config: { fsdp_size: 2, tp_size: 2, ep_size: 2 },
+  },
+  {
+    name: "ep 2 × ep over tp 2",
+    axes: { shard: 1, expert: 2, tensor: 2 },
+    expertParallel: true,
+    ranks: 4,
+    config: { fsdp_size: 2, tp_size: 2, ep_size: 4 },
+  },
 ];
 
 /** Results of a training: numbers by step, and by name of a parameter. */
@@ -122,7 +138,7 @@ function trainTheirs(
   const training = {
     ignored: IGNORE_INDEX,
     optimizer: OPTIMIZER,
-    first: rowsOf(vocabSize, FIRST_BATCH),
+    firsts: Array.from({ length: GRADIENTS }, (_, i) => rowsOf(vocabSize, FIRST_BATCH + i)),
     batches,
     runs,
   };
@@ -167,8 +183,8 @@ export async function transformersParity(
   tell: (item: PeerItem) => void,
 ): Promise<void> {
   for (const family of families.length === 0 ? ZOO : families) {
-    const meshes = MESHES.filter(({ name, axes }) =>
-      name.includes(part) && (axes["expert"] === undefined || MIXTURES.includes(family))
+    const meshes = MESHES.filter(({ name }) =>
+      name.includes(part) && (!name.startsWith("ep ") && !name.includes(" ep ") || MIXTURES.includes(family))
     );
     if (meshes.length === 0) continue;
     for (const { tied, hfConfig: config } of zooModels(family)) {
@@ -176,11 +192,17 @@ export async function transformersParity(
       try {
         await train(1, { config, axes: { shard: 1 }, steps: 0, folder: `${folder}/model` });
         const [exact, ...theirs] = trainTheirs(python, folder, Number(config["vocab_size"]), meshes);
-        for (const [i, { name: mesh, axes, ranks }] of meshes.entries()) {
+        for (const [i, { name: mesh, ranks, config: _, ...laid }] of meshes.entries()) {
           const item = { mesh, family, tied };
           try {
             if (exact === undefined || typeof exact === "string") throw new Error(`no float64 training: ${exact}`);
-            const ours = await train(ranks, { config, axes, steps: STEPS, tellsWeights: true });
+            const ours = await train(ranks, {
+              config,
+              ...laid,
+              steps: STEPS,
+              gradientBatches: GRADIENTS,
+              tellsWeights: true,
+            });
             tell({ ...item, ...judged(ours, theirs[i] ?? "no run", exact) });
           } catch (error) {
             tell({ ...item, status: "fail", reason: error instanceof Error ? error.message : String(error) });

@@ -43,6 +43,9 @@ function faultsOf({ name, kind }: MpiLauncher): readonly Fault[] {
   ];
 }
 
+/** Seconds in which ranks name a rank of a host that was cut off, and in which the launcher ends then. */
+const [NAMED_SECONDS, ENDED_SECONDS] = [5, 10] as const;
+
 /** Seconds in which a run of 40 short steps must have ended, with the start of its ranks. */
 const LIMIT_SECONDS = 60;
 
@@ -74,7 +77,7 @@ export async function faultItems(
   return items;
 }
 
-/** Cuts host 2 off while ranks sum; those of host 1 must name a rank that they no longer reach. */
+/** Cuts host 2 off while ranks sum: the launcher must end, and those of host 1 must soon name a rank that they no longer reach. */
 export async function cutItem(
   launcher: MpiLauncher,
   runtime: RuntimeName,
@@ -86,23 +89,28 @@ export async function cutItem(
   const over = new AbortController();
   try {
     const rank = scriptCommandOf(runtime, new URL("./fault_rank.ts", import.meta.url), ["go", folder]);
+    let isOver = false;
     const running = runCommand(command(launcher, size, rank), { timeoutMs: 120_000, over: over.signal });
+    const ended = running.finally(() => isOver = true);
     const local = size / hosts.addresses.length;
     const all = (pattern: RegExp, count: number): boolean =>
       saidBy(folder, size).slice(0, count).every((text) => pattern.test(text));
     if (!await until(() => all(/^steps$/m, size), 60)) return itemOf(name, ["the ranks did not begin"]);
     hosts.cut(2, true);
+    const begun = performance.now();
     const isNamed = await until(() => all(/Error/, local), 40);
+    const seconds = (performance.now() - begun) / 1000;
+    const isEnded = await until(() => isOver, ENDED_SECONDS - seconds);
     hosts.cut(2, false);
-    // The launchers wait for the host that was cut off, so they are ended.
     over.abort();
-    await running;
+    await ended;
     const words = saidBy(folder, local);
-    const named = /rank \d+ died|rank \d+ stopped all ranks|MPI failed/;
-    return itemOf(
-      name,
-      isNamed && words.every((text) => named.test(text)) ? [] : [`host 1 said: ${words.join(" | ")}`],
-    );
+    const named = /rank \d+ died|cannot be reached|rank \d+ stopped all ranks|MPI failed/;
+    return itemOf(name, [
+      ...isNamed && words.every((text) => named.test(text)) ? [] : [`host 1 said: ${words.join(" | ")}`],
+      ...seconds < NAMED_SECONDS ? [] : [`after ${seconds.toFixed(1)} s`],
+      ...isEnded ? [] : [`the launcher lived on for ${ENDED_SECONDS} s`],
+    ]);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

@@ -69,7 +69,11 @@ export function makeHosts(count: number, rate?: string): Hosts {
   }
   return {
     addresses: numbers.map((number) => `10.77.0.${number}`),
-    cut: (host, isCut) => must(`ip link set fsv${host} ${isCut ? "down" : "up"}`),
+    cut: (host, isCut) => {
+      must(`ip link set fsv${host} ${isCut ? "down" : "up"}`);
+      // A host that was not found a moment ago counts as absent for some seconds.
+      for (const number of isCut ? [] : numbers) must(`ip -n fullyshard${number} neigh flush all`);
+    },
     [Symbol.dispose]: remove,
   };
 }

@@ -87,6 +87,7 @@ function casesOf(size: number): readonly (readonly [string, TrainingCase])[] {
   return [
     ["FSDP", { ...base, mode: "fsdp-reshard" }],
     ["DDP", { ...base, mode: "ddp" }],
+    ["FSDP that prefetches", { ...base, mode: "fsdp-reshard", prefetches: true }],
     ["FSDP that keeps parameters, in bfloat16", {
       ...base,
       mode: "fsdp-keep",

@@ -45,6 +45,7 @@ const MESHES: readonly (readonly [name: string, mesh: Mesh])[] = [
 const EXPERT_MESHES: typeof MESHES = [
   ["fsdp 2 × ep 2", { axes: { shard: 2, expert: 2 } }],
   ["ep 2 × tp 2", { axes: { shard: 1, expert: 2, tensor: 2 } }],
+  ["ep 2 × ep over tp 2", { axes: { shard: 1, expert: 2, tensor: 2 }, expertParallel: true }],
   ["ep 2 × cp 2", { axes: { shard: 1, expert: 2, context: 2 } }],
 ];
 

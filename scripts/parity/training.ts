@@ -87,6 +87,8 @@ export interface TrainingCase {
   readonly offload?: Offload | undefined;
   /** The plan of units. @default a unit for each block */
   readonly plan?: PlanName | undefined;
+  /** True if a block's parameters are gathered while the one before it computes; without a plan. @default false */
+  readonly prefetches?: boolean;
   /** The checkpointing of blocks. @default none */
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
   /** True if the second half of the steps is taken by a second model, which loads the checkpoint of the first. @default false */
@@ -181,8 +183,8 @@ function parallelize(
   }
   const reshardAfterForward = RESHARDS[mode];
   const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
-  const policy = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
-  const offload = training.offload === undefined ? {} : { offloadPolicy: policy };
+  const memory = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
+  const offload = training.offload === undefined ? {} : { offloadPolicy: memory };
   if (training.plan !== undefined) {
     const fsdpPlan = PLANS[training.plan];
     shardModel(model, {
@@ -194,8 +196,13 @@ function parallelize(
     });
     return;
   }
-  for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision, ...offload });
-  fullyShard(model, { mesh, reshardAfterForward, precision, ...offload });
+  const { prefetches = false } = training;
+  const policy = { mesh, reshardAfterForward, precision, backwardPrefetch: prefetches, ...offload };
+  const units = model.layers.map((block) => fullyShard(block, policy));
+  fullyShard(model, policy);
+  for (const [i, unit] of prefetches ? units.entries() : []) {
+    unit.setModulesToForwardPrefetch(units.slice(i + 1, i + 2));
+  }
 }
 
 /** Lets a model leave out its second block; what is returned is told of each step, from 0. */

@@ -50,7 +50,11 @@ export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
     (on, to) => to.set("precision", on ? "bfloat16" : "float32"),
   ),
   axis("pp_size", "ppSize", "`ppSize`: ranks that have consecutive blocks of the model"),
-  axis("ep_size", "epSize", "`epSize`: of the ranks that share a copy, those that divide its experts"),
+  axis(
+    "ep_size",
+    "epSize",
+    "`epSize`: of the ranks that share a copy, those that divide its experts; a multiple of `tp_size`",
+  ),
   foreignKey(
     "ep_plan",
     styles,

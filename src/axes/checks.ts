@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ProcessGroup } from "../comm/process_group.ts";
 import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { SelfAttention } from "../nn/attention.ts";
 import { Dropout } from "../nn/dropout.ts";
@@ -38,12 +39,13 @@ type Together = readonly (readonly [CutTarget | undefined, readonly Style[]])[];
 /**
  * Refuses a cut of some members of a module.
  *
- * @param size ranks of the axis
+ * @param group the ranks of the axis
  * @throws {ArgumentError} for a plan that leaves out what belongs together, or heads that the ranks do not divide
  * @throws {UnsupportedError} for what is not implemented yet
  */
-export function requireCuttable(cut: CutModule, size: number): void {
-  const { name, module, parts, style } = cut;
+export function requireCuttable(cut: CutModule, group: ProcessGroup): void {
+  const { size } = group;
+  const { name, module, parts } = cut;
   const refuse = (what: string): never => {
     throw new UnsupportedError(`Cannot cut '${name}' over ${size} ranks: not implemented for ${what}`);
   };
@@ -54,8 +56,8 @@ export function requireCuttable(cut: CutModule, size: number): void {
     }
   }
   const partial = [...parts].filter(([, style]) => PARTIAL.includes(style));
-  if (module instanceof Experts) return requireExperts(cut, size);
-  if (style === "moe_tp_experts" || partial.length === 0) return;
+  if (module instanceof Experts) return requireExperts(cut, group);
+  if (partial.length === 0) return;
   if (module instanceof MixtureOfExperts || module instanceof GatedDeltaNet || module instanceof Indexer) {
     refuse(`parts of a ${module.constructor.name} that are not gathered`);
   }
@@ -141,12 +143,18 @@ function requireTogether(name: string, expected: Together, parts: CutModule["par
 }
 
 /** Refuses a plan that leaves out some weights of the experts, or that parts gate projections from their up projections. */
-function requireExperts({ name, module, style, parts }: CutModule, size: number): void {
+function requireExperts({ name, module, style, parts }: CutModule, group: ProcessGroup): void {
+  const { size } = group;
   if (!(module instanceof Experts)) return;
   const { gateUpProj, downProj, options: { activation, intermediateSize } } = module;
+  if (style === "ep_dispatch_experts") {
+    requireTogether(name, [...module.parameters()].map((parameter) => [parameter, ["grouped_gemm"]]), parts);
+    return requireDivisible(name, module, group);
+  }
   if (style !== "moe_tp_experts") {
     throw new ArgumentError(
-      `Cannot cut weights of '${name}': the plan must say moe_tp_experts of '${name}', so that the parts are added up`,
+      `Cannot cut weights of '${name}': the plan must say moe_tp_experts of '${name}', or ep_dispatch_experts, so that the parts are ` +
+        "added up",
     );
   }
   requireTogether(name, [[gateUpProj, ["packed_colwise"]], [downProj, ["rowwise"]]], parts);
@@ -158,4 +166,32 @@ function requireExperts({ name, module, style, parts }: CutModule, size: number)
   throw new ArgumentError(
     `Cannot cut '${name}' over ${size} ranks: its gate and up projections are interleaved, and their width ${intermediateSize} cannot be divided`,
   );
+}
+
+/**
+ * Refuses experts whose number the ranks of a group do not divide, beside the ranks that divide them already.
+ *
+ * @param name of the layer, for messages
+ * @throws {ArgumentError} for a number that is no multiple, or ranks that divide them already
+ * @throws {UnsupportedError} for experts with adapters
+ */
+export function requireDivisible(name: string, experts: Experts, { size, worldRanks }: ProcessGroup): void {
+  const { isAdapted, exchanges, gateUpProj: { placements, shape: [count = NaN] } } = experts;
+  // Cuts of the first dim divide the experts, others their widths.
+  const cuts = placements.filter(({ dim }) => dim === 0);
+  const cut = cuts.find(({ axis }, place) =>
+    place >= exchanges || axis.worldRanks.filter((rank) => worldRanks.includes(rank)).length > 1
+  );
+  if (cut !== undefined) {
+    throw new ArgumentError(`Cannot divide the experts of '${name}': axis '${cut.axis.name}' divides them already`);
+  }
+  if (count % size !== 0) {
+    const more = cuts.length === 0 ? "" : " that another axis leaves to a rank";
+    throw new ArgumentError(
+      `Cannot divide the ${count} experts of '${name}'${more} over ${size} ranks: give an axis whose size divides them`,
+    );
+  }
+  if (isAdapted) {
+    throw new UnsupportedError(`Cannot divide the experts of '${name}': adapters of experts are not divided yet`);
+  }
 }

@@ -17,6 +17,7 @@ import { LayerNorm, RMSNorm } from "../nn/norm.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { CutModule } from "./checks.ts";
 import { enter, leave, type RegionAttrs } from "./ops.ts";
+import { ownExperts } from "./own_experts.ts";
 import type { SummedRows } from "./sequence.ts";
 import { leavePositions } from "./sequence_ops.ts";
 import { SharedInputs } from "./shared_inputs.ts";
@@ -55,7 +56,7 @@ export function joinEnds(
     if (target instanceof LanguageModelHead) {
       return [target.setBody({ compute: (forward, args) => headOutput(target, forward, args, { group, unit }) })];
     }
-    return target instanceof Experts ? joinExperts(target, group, unit) : [];
+    return target instanceof Experts ? joinExperts(target, style, group, unit) : [];
   });
   return [inputs.follow(module), ...ends.flat()];
 }
@@ -141,8 +142,8 @@ function copiedHead(
   return { begin: head * headDim, width: headDim };
 }
 
-/** Has experts add up what each rank makes of its part of their width. */
-function joinExperts(experts: Experts, group: ProcessGroup, unit: string): readonly HookHandle[] {
+/** Has experts add up what each rank makes by its own experts, or of its part of the width of each. */
+function joinExperts(experts: Experts, style: Style, group: ProcessGroup, unit: string): readonly HookHandle[] {
   const attrs = { group, unit };
   const body = experts.setBody({
     compute(forward, [x, { experts: chosen, weights }]) {
@@ -150,5 +151,6 @@ function joinExperts(experts: Experts, group: ProcessGroup, unit: string): reado
       return leave(forward(enter(x, attrs), routing), attrs);
     },
   });
-  return [body, experts.shareBias((bias) => share(bias, group))];
+  const isDivided = style === "ep_dispatch_experts";
+  return [body, isDivided ? experts.addExchange(ownExperts(group)) : experts.shareBias((bias) => share(bias, group))];
 }

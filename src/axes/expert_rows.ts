@@ -16,6 +16,23 @@ import { twoSizes } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
+/** The number of rows that each expert gets. @param rows of all experts */
+export function countsOf(ends: Tensor, rows: number, group: ProcessGroup): Int32Array {
+  const counts = new Int32Array(ends.numel);
+  if (group.kind === "dry") {
+    // Nothing is routed in a dry run. It takes the memory of the rank that gets all rows of all ranks.
+    counts[group.rank * counts.length / group.size] = rows;
+    return counts;
+  }
+  ends.device.copyOut(new Uint8Array(counts.buffer), ends.ptr);
+  let before = 0;
+  return counts.map((end) => {
+    const count = end - before;
+    before = end;
+    return count;
+  });
+}
+
 /** Adjacent rows of one expert that this rank exchanges with a peer. */
 interface Segment {
   readonly peer: number;

@@ -8,7 +8,7 @@ import { at } from "../at.ts";
 import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { int32 } from "../dtype.ts";
-import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import { type ExpertExchange, Experts } from "../nn/experts.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { cutParameters } from "../parallel/cut.ts";
@@ -17,26 +17,9 @@ import type { CutRule } from "../tensor/cut.ts";
 import { tensor } from "../tensor/create.ts";
 import { isKeptHere } from "../tensor/owners.ts";
 import type { Parameter } from "../tensor/parameter.ts";
-import type { Tensor } from "../tensor/tensor.ts";
 import { takeAll } from "../unwind.ts";
-import { fromExperts, planRows, toExperts } from "./expert_rows.ts";
-
-/** The number of rows that each expert gets. */
-function countsOf(ends: Tensor, rows: number, group: ProcessGroup): Int32Array {
-  const counts = new Int32Array(ends.numel);
-  if (group.kind === "dry") {
-    // Nothing is routed in a dry run. It takes the memory of the rank that gets all rows of all ranks.
-    counts[group.rank * counts.length / group.size] = rows;
-    return counts;
-  }
-  ends.device.copyOut(new Uint8Array(counts.buffer), ends.ptr);
-  let before = 0;
-  return counts.map((end) => {
-    const count = end - before;
-    before = end;
-    return count;
-  });
-}
+import { requireDivisible } from "./checks.ts";
+import { countsOf, fromExperts, planRows, toExperts } from "./expert_rows.ts";
 
 /** Computes with the experts of all ranks of a group. */
 function exchangeOver(group: ProcessGroup, name: string): ExpertExchange {
@@ -57,25 +40,6 @@ function expertLayers(module: Module): ReadonlyMap<string, Experts> {
 /** The layers of experts in a model, by name: one for each mixture. A rank of a pipeline gets the layers of its own stages. */
 export function expertsOf(module: Module): ReadonlyMap<string, Module> {
   return new Map([...expertLayers(module)].filter(([, { gateUpProj }]) => isKeptHere(gateUpProj.owners)));
-}
-
-function requireDivisible(experts: ReadonlyMap<string, Experts>, what: string, size: number): void {
-  if (experts.size === 0) throw new ArgumentError(`Cannot divide the experts of ${what}: it has none`);
-  for (const [name, { options: { numExperts }, isAdapted, gateUpProj: { placements } }] of experts) {
-    // A tensor axis cuts the width of each expert, and leaves their number.
-    const cut = placements.find(({ dim }) => dim === 0);
-    if (cut !== undefined) {
-      throw new ArgumentError(`Cannot divide the experts of '${name}': axis '${cut.axis.name}' divides them already`);
-    }
-    if (numExperts % size !== 0) {
-      throw new ArgumentError(
-        `Cannot divide the ${numExperts} experts of '${name}' over ${size} ranks: give an axis whose size divides them`,
-      );
-    }
-    if (isAdapted) {
-      throw new UnsupportedError(`Cannot divide the experts of '${name}': adapters of experts are not divided yet`);
-    }
-  }
 }
 
 /**
@@ -107,14 +71,17 @@ export function parallelizeExperts(module: Module, axis: DeviceMesh): HookHandle
   module.ensureNames();
   const experts = group.agree(`divide the experts of ${module.constructor.name}`, () => {
     const found = expertLayers(module);
-    requireDivisible(found, module.constructor.name, group.size);
+    if (found.size === 0) {
+      throw new ArgumentError(`Cannot divide the experts of ${module.constructor.name}: it has none`);
+    }
+    for (const [name, one] of found) requireDivisible(name, one, group);
     return found;
   });
   if (group.size === 1) return () => {};
   const rules = new Map<Parameter, CutRule>();
   for (const one of experts.values()) for (const parameter of one.parameters()) rules.set(parameter, { dim: 0 });
   const uncut = cutParameters(axis, rules);
-  const ends = Array.from(experts, ([name, one]) => one.setExchange(exchangeOver(group, name)));
+  const ends = Array.from(experts, ([name, one]) => one.addExchange(exchangeOver(group, name)));
   return () => {
     uncut(); // where that is refused, experts stay divided
     takeAll(ends.splice(0));

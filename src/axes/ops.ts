@@ -6,7 +6,7 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { copyElements } from "../ops/convert.ts";
+import { castTo, copyElements } from "../ops/convert.ts";
 import type { ComputeOp, ViewOp } from "../ops/op.ts";
 import { applyOne, applyView } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -23,8 +23,10 @@ const enterOp: ViewOp<RegionAttrs> = {
   view: ({ layout }) => layout,
   backward(call) {
     const { group, unit } = call.attrs;
-    const out = call.out(0);
-    copyElements(out, call.grad(0));
+    // Of a parameter, the memory of its gradient, which may be wider than what the layer computes with: then the sum is taken in that.
+    const [out, grad] = [call.out(0), call.grad(0)];
+    if (out.dtype === grad.dtype) copyElements(out, grad);
+    else castTo(out, call.dense(grad));
     group.allReduce(out.ptr, out.numel, out.dtype, { unit: `gradient of the input of '${unit}'` }).wait();
   },
 };

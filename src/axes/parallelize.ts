@@ -8,6 +8,7 @@ import type { DeviceMesh } from "../comm/mesh.ts";
 import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError } from "../errors.ts";
 import { Embedding } from "../nn/embedding.ts";
+import { Experts } from "../nn/experts.ts";
 import { LanguageModelHead } from "../nn/head.ts";
 import type { HookHandle, Module } from "../nn/module.ts";
 import { cutParameters } from "../parallel/cut.ts";
@@ -70,7 +71,7 @@ export function parallelizeModule(module: Module, axis: DeviceMesh, plan: Parall
     const found = cutModules(module, plan);
     const rows = sharedRows(module, found);
     for (const cut of found) {
-      requireCuttable(cut, group.size);
+      requireCuttable(cut, group);
       for (const [target, style] of cut.parts) {
         for (const [parameter, rule] of cutRulesOf(target, style, cut.module)) {
           requireOnce(parameter, rule, rules.get(parameter));
@@ -115,7 +116,10 @@ function cutModules(root: Module, plan: ParallelizePlan): readonly CutModule[] {
       const style = child instanceof BufferTensor ? undefined : styles.get(child);
       return child instanceof BufferTensor || style === undefined ? [] : [[child, style]];
     });
-    return own.length === 0 ? [] : [{ name, module, style: styles.get(module), parts: new Map(own) }];
+    const style = styles.get(module);
+    // Experts that a plan names without their weights are refused, as the outputs of all ranks would be added up.
+    if (own.length === 0 && !(module instanceof Experts && style !== undefined)) return [];
+    return [{ name, module, style, parts: new Map(own) }];
   });
 }
 

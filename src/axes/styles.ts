@@ -27,6 +27,8 @@ import { Parameter } from "../tensor/parameter.ts";
  * - `replicated_with_grad_allreduce`: a norm that each rank applies to its own heads, whose gradients are added;
  * - `mla_kv_a_proj`: the projection to latent rows, whose turned part all heads share;
  * - `moe_tp_experts`: each rank computes a part of every expert, and the outputs are added up;
+ * - `ep_dispatch_experts`: each rank computes some of the experts, whose weights are cut `grouped_gemm`, and the outputs are added up;
+ * - `grouped_gemm`: the weights of some of the experts;
  * - `sequence_parallel`: a norm of which each rank computes its positions of every row.
  */
 export const STYLES = [
@@ -39,6 +41,8 @@ export const STYLES = [
   "replicated_with_grad_allreduce",
   "mla_kv_a_proj",
   "moe_tp_experts",
+  "ep_dispatch_experts",
+  "grouped_gemm",
   "sequence_parallel",
 ] as const;
 /** The way in which a layer is cut. */
@@ -54,8 +58,6 @@ export type StyleName = Style | "colwise_rep" | "rowwise_rep";
 
 /** Styles of transformers that are not implemented yet. */
 const LATER = [
-  "grouped_gemm",
-  "ep_dispatch_experts",
   "ep_router",
   "packed_rowwise",
   "embedding_colwise",
@@ -134,10 +136,11 @@ function cutRulesOfWeights({ weight, bias, outDim, packs, fqn = "" }: Linear, st
   }
 }
 
-/** Rules of one parameter of a module: experts' weights, and sinks. */
+/** Rules of one parameter of a module: experts' weights and biases, and sinks. */
 function rulesOfParameter(parameter: Parameter, style: Style, parent: Module): Rules | undefined {
   if (parent instanceof Experts) {
     const { gateUpProj, gateUpProjBias, downProj, options: { layout = "outIn", activation } } = parent;
+    if (style === "grouped_gemm") return [[parameter, { dim: 0 }]];
     const [out, width] = layout === "outIn" ? [1, 2] : [2, 1];
     if (parameter === downProj && style === "rowwise") return [[downProj, { dim: width }]];
     if (parameter !== gateUpProj || style !== "packed_colwise") return undefined;
@@ -175,5 +178,5 @@ function rulesOfTarget(target: CutTarget, style: Style, parent: Module): Rules |
   if (target instanceof RMSNorm || target instanceof LayerNorm) {
     return style === "replicated_with_grad_allreduce" || style === "sequence_parallel" ? [] : undefined;
   }
-  return target instanceof Experts && style === "moe_tp_experts" ? [] : undefined;
+  return target instanceof Experts && (style === "moe_tp_experts" || style === "ep_dispatch_experts") ? [] : undefined;
 }

@@ -13,7 +13,7 @@ import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
 import { packerOf, unpackedPieces } from "../runtime/unpack.ts";
 import { findFiles, type FoundFiles, type SkippedFiles } from "./find_files.ts";
 import { isJsonLines } from "./formats.ts";
-import { rowError } from "./rows/row.ts";
+import { COLUMNS_REMEDY, rowError } from "./rows/row.ts";
 import { endingOf, rowsOf } from "./rows/rows.ts";
 import { decodeUtf8, notUtf8 } from "./rows/utf8.ts";
 
@@ -195,7 +195,7 @@ function fieldOf(value: object, where: string, field: string, refuse: RefuseText
   }
   const keys = Object.keys(value).slice(0, 20).map((key) => JSON.stringify(key)).join(", ");
   const got = text === undefined
-    ? `an object with the keys ${keys || "(none)"}; 'textField' ('--text-field') names the key`
+    ? `an object with the keys ${keys || "(none)"}: ${COLUMNS_REMEDY}`
     : JSON.stringify(text).slice(0, 60);
   throw refuse(where, `a string under "${field}"`, got);
 }

@@ -8,6 +8,7 @@ import { type Attention, OWN_ATTENTION } from "./attention.ts";
 import type { DevicePtr } from "./device.ts";
 import { type DeviceGraphs, type HostWork, NO_GRAPHS } from "./graphs.ts";
 import type { KernelName } from "./kernels/table.ts";
+import type { Pauses } from "./pauses.ts";
 import type { MemoryPlace } from "./offload.ts";
 
 /** Shows device memory to host code. See {@link DeviceTraits.hostViews}. */
@@ -52,6 +53,8 @@ export interface DeviceTraits {
   readonly hostWork: HostWork;
   /** Captures work as graphs; undefined where the device has none. */
   readonly graphs: DeviceGraphs | undefined;
+  /** What the host does between kernels; undefined where it does not compute them itself. */
+  readonly pauses: Pauses | undefined;
   /** Records every call of a kernel; undefined without a trace. */
   readonly trace: Trace | undefined;
 }
@@ -68,5 +71,6 @@ export const PLAIN_TRAITS: DeviceTraits = {
   copyPinned: () => false,
   hostWork: NO_GRAPHS,
   graphs: undefined,
+  pauses: undefined,
   trace: undefined,
 };

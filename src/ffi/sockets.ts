@@ -23,7 +23,15 @@ export interface SocketAddress {
  * The result of {@link Sockets.send} and {@link Sockets.receive}: the number of bytes, 0 for none now, or the reason of the
  * stream's end.
  */
-export type Moved = { readonly count: number } | { readonly end: string };
+export type Moved = { readonly count: number } | StreamEnd;
+
+/** The end of a stream. */
+export interface StreamEnd {
+  /** Its reason. */
+  readonly end: string;
+  /** True if the other host does not answer, so the process there may live on. */
+  readonly isUnreachable?: boolean;
+}
 
 /** A stream to look at, and what for. */
 export interface Watched {
@@ -43,6 +51,9 @@ const NOTHING: Readiness = { input: false, output: false };
 export const SILENCE_SECONDS = 20;
 
 const SOCKET_TYPE: number = c.SOCK_STREAM | c.SOCK_NONBLOCK | c.SOCK_CLOEXEC;
+
+/** Errors of a stream whose other end was not heard of. */
+const UNREACHABLE: readonly string[] = ["ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH"];
 
 /** Errors that pass: the call is to be made again. */
 const AGAIN: readonly string[] = ["EAGAIN", "EINTR"];
@@ -154,6 +165,15 @@ export class Sockets {
     return result === 0 ? { end: "it was closed" } : moved(result);
   }
 
+  /** True if bytes are under way on a stream, and the other host has acknowledged nothing for so long. */
+  isUnanswered(descriptor: number, ms: number): boolean {
+    const { byteLength, unacked, lastAckRecv } = c.TCP_INFO_STRUCT;
+    const info = new Uint32Array(byteLength / 4);
+    this.#libc.symbols.getsockopt(descriptor, c.IPPROTO_TCP, c.TCP_INFO, info, Uint32Array.of(byteLength));
+    return at(info, unacked / 4, "segments under way") > 0 &&
+      at(info, lastAckRecv / 4, "time since the last answer") >= ms;
+  }
+
   /** Waits until a stream has input, or takes output where that is wanted; at most `timeoutMs`. */
   poll(watched: readonly Watched[], timeoutMs: number): readonly Readiness[] {
     const { byteLength, fd, events, revents } = c.POLLFD;
@@ -197,6 +217,8 @@ export class Sockets {
     this.#set(descriptor, c.IPPROTO_TCP, c.TCP_KEEPINTVL, 5);
     this.#set(descriptor, c.IPPROTO_TCP, c.TCP_KEEPCNT, 3);
     this.#set(descriptor, c.IPPROTO_TCP, c.TCP_USER_TIMEOUT, SILENCE_SECONDS * 1000);
+    // A few bytes that are lost are sent again soon, six times: by default each pause is twice as long as the one before.
+    this.#set(descriptor, c.IPPROTO_TCP, c.TCP_THIN_LINEAR_TIMEOUTS, 1);
   }
 
   #set(descriptor: number, level: number, option: number, value: number): void {
@@ -216,7 +238,8 @@ function nameOf(result: number): string {
 
 function moved(result: number): Moved {
   if (result >= 0) return { count: result };
-  return AGAIN.includes(nameOf(result)) ? { count: 0 } : { end: errnoText(-result) };
+  const name = nameOf(result);
+  return AGAIN.includes(name) ? { count: 0 } : { end: errnoText(-result), isUnreachable: UNREACHABLE.includes(name) };
 }
 
 function isLoopback(host: string): boolean {

@@ -242,10 +242,14 @@ export class GatheredParameters {
 
   /** Makes all work that is enqueued from now on wait for the present gather. */
   wait(): void {
-    if (this.#gather === undefined) return;
-    this.#gather.wait();
+    const gather = this.#gather;
+    if (gather === undefined) return;
     this.#gather = undefined;
-    this.#state.take("use");
+    try {
+      gather.wait();
+    } finally {
+      this.#state.take("use"); // a gather that has failed leaves memory to free, too
+    }
   }
 
   /** Frees the unsharded buffer or the post-forward shard. Does nothing if there is neither. */

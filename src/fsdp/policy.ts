@@ -116,8 +116,8 @@ export interface FullyShardOptions {
   /** Dtypes of the unit. */
   readonly precision?: MixedPrecision | undefined;
   /**
-   * True: the backward of a unit starts the gather of the unit that comes next. Transports of the CPU copy within the call, so there it
-   * only costs the memory of a second unit.
+   * True: the backward of a unit starts the gather of the unit that comes next. On one host of CPU ranks the gather ends within the
+   * call, so there it only costs the memory of a second unit; between hosts of MPI it goes on while the unit computes.
    *
    * @default false
    */

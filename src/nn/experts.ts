@@ -42,7 +42,7 @@ export interface ExpertsOptions {
  * Computes with experts of which some are on other ranks.
  *
  * @param rows rows [pairs, hiddenSize], by expert
- * @param ends ends of the rows of each expert of all ranks, int32 [numExperts]
+ * @param ends ends of the rows of each expert of all ranks, int32 [experts]
  * @param compute the layer with this rank's experts, of rows and the ends of these experts' rows
  * @returns the outputs of `rows`, in their order
  */
@@ -64,7 +64,7 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
   readonly downProjBias: Parameter | undefined;
   readonly #options: ExpertsOptions;
   #shareOfBias: ((bias: Tensor) => Tensor) | undefined;
-  #exchange: ExpertExchange | undefined;
+  #exchanges: readonly ExpertExchange[] = [];
 
   /** Makes the parameters, without memory. */
   constructor(device: Device, options: ExpertsOptions) {
@@ -86,9 +86,11 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
     const sorted = apply(sortPairsOp, [experts], { numExperts });
     const [places, ends] = [at(sorted, 0, "output"), at(sorted, 1, "output")];
     const rows = applyOne(dispatchOp, [x, places], undefined);
-    const compute = (rows: Tensor, ends: Tensor): Tensor => this.#layers(rows, ends);
-    const pairs = this.#exchange === undefined ? compute(rows, ends) : this.#exchange(rows, ends, compute);
-    return applyOne(combineOp, [pairs, places, weights.to(float32)], undefined);
+    const compute = this.#exchanges.reduceRight<Parameters<ExpertExchange>[2]>(
+      (inner, exchange) => (rows, ends) => exchange(rows, ends, inner),
+      (rows, ends) => this.#layers(rows, ends),
+    );
+    return applyOne(combineOp, [compute(rows, ends), places, weights.to(float32)], undefined);
   }
 
   /** The options that it was made with. */
@@ -102,10 +104,19 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
     return () => void (this.#shareOfBias = undefined);
   }
 
-  /** Computes with experts of other ranks as well. Used by expert parallelism. @returns ends that */
-  setExchange(exchange: ExpertExchange): HookHandle {
-    this.#exchange = exchange;
-    return () => void (this.#exchange = undefined);
+  /** Groups of ranks that divide its experts, one inside of the other. */
+  get exchanges(): number {
+    return this.#exchanges.length;
+  }
+
+  /**
+   * Computes with experts of other ranks as well, of those that exchanges before it have left to this rank. Used by expert parallelism.
+   *
+   * @returns ends that
+   */
+  addExchange(exchange: ExpertExchange): HookHandle {
+    this.#exchanges = [...this.#exchanges, exchange];
+    return () => void (this.#exchanges = this.#exchanges.filter((one) => one !== exchange));
   }
 
   /** rows [pairs, hiddenSize], by expert → the same shape */

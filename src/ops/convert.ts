@@ -6,6 +6,7 @@
 import type { DevicePtr } from "../device/device.ts";
 import { KERNELS } from "../device/kernels/table.ts";
 import { type DType, float32 } from "../dtype.ts";
+import { InternalError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectDtype } from "./check.ts";
 import type { BackwardCall, ComputeOp } from "./op.ts";
@@ -17,6 +18,7 @@ export function castTo(dst: Tensor, src: Tensor): void {
 
 /** `dst = src`, of one shape and dtype, each in its own layout. */
 export function copyElements(dst: Tensor, src: Tensor): void {
+  if (dst.dtype !== src.dtype) throw new InternalError(`elements of ${src.dtype.name} are copied to ${dst.dtype.name}`);
   const strides = { dstStrides: dst.layout.strides, srcStrides: src.layout.strides };
   src.device.kernels.copyStrided({ dtype: src.dtype, shape: src.shape, ...strides, dst: dst.ptr, src: src.ptr });
 }

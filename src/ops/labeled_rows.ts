@@ -152,7 +152,7 @@ function takesNoMore<A>(
 export interface SelectedRows {
   /** Their labels. */
   readonly labels: Tensor;
-  /** Room for their losses, and for a zero. */
+  /** Room for their losses, and for a zero: one dim, as the losses of all rows. */
   readonly losses: Tensor;
   /** See {@link LabeledRows.numbers}. */
   readonly numbers: Tensor;
@@ -186,7 +186,8 @@ export function selectRows<A>(
     return made;
   };
   const [rows, numbers] = [onDevice(places), onDevice(ofAll)];
-  const [own, losses] = [call.empty([count], int32), call.empty([count + 1, 1], float32)];
+  const [own, losses] = [call.empty([count], int32), call.empty([count + 1], float32)];
+  const column = losses.view({ shape: [count + 1, 1], strides: [1, 1], offset: losses.layout.offset });
   const sizes = {
     dtype: int32,
     outer: 1,
@@ -203,7 +204,7 @@ export function selectRows<A>(
     const { cols } = matrixOf(matrix);
     device.kernels.fill({ dtype, n: cols, value: 0, dst: devicePtr(ptr + count * cols * dtype.byteLength) });
   };
-  endWithZeros(losses);
+  endWithZeros(column);
   return {
     ...{ labels: own, losses, numbers, endWithZeros },
     gather: (into, start) => {
@@ -212,7 +213,7 @@ export function selectRows<A>(
     },
     lossesOfAll: () => {
       const all = call.empty([numbers.numel], float32);
-      lookUpRows(call, all, losses, numbers);
+      lookUpRows(call, all, column, numbers);
       return all;
     },
   };

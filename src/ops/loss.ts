@@ -124,8 +124,8 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
 };
 
 /**
- * Computes losses of rows with given logits, from `firstRow` on, and their gradient in place where it is asked for. Losses and labels
- * are those of all rows.
+ * Computes losses of rows with given logits, from `firstRow` on, and their gradient in place where it is asked for. Losses, of one dim,
+ * and labels are those of all rows that are computed.
  */
 export type RowLosses<A> = (
   call: ForwardCall<A>,

@@ -3,22 +3,29 @@
  *
  * @module
  */
+import { expertsOf } from "../axes/experts.ts";
 import { fits, type ParallelizePlan } from "../axes/parallelize.ts";
 import { sequenceNorms } from "../axes/sequence.ts";
+import type { StyleName } from "../axes/styles.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
-import { UnsupportedError } from "../errors.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 
 /** Options of {@link tensorPlanOf}. */
 export interface TensorPlanOptions {
   /** Adds `sequence_parallel` of all norms that compute each position by itself. @default false */
   readonly sequenceParallel?: boolean;
+  /**
+   * Divides experts by their number, as transformers' `ep_plan` does, and not by their widths. @default false
+   */
+  readonly expertParallel?: boolean;
 }
 
 /**
  * The plan by which a model is cut over an axis, as transformers' `tp_plan="auto"` does for families that have one there.
  *
  * @param own styles by name that replace the family's, or are added to them
+ * @throws {ArgumentError} for `expertParallel` of a model without experts
  * @throws {UnsupportedError} if the family has no plan, and none is given; or for `sequenceParallel` of a model that applies dropout between
  * layers
  * @example
@@ -37,13 +44,14 @@ export function tensorPlanOf(
   own: ParallelizePlan = {},
   options: TensorPlanOptions = {},
 ): ParallelizePlan {
-  requireKnownKeys("plan tensor parallelism", options, { sequenceParallel: true });
+  requireKnownKeys("plan tensor parallelism", options, { sequenceParallel: true, expertParallel: true });
   const { tensorPlan } = model;
   model.ensureNames();
   const norms = options.sequenceParallel ?? false ? sequenceNorms(model) : [];
   const ofNorms = Object.fromEntries(norms.map((name) => [name, "sequence_parallel"] as const));
+  const ofExperts = options.expertParallel ?? false ? expertStyles(model) : {};
   if (tensorPlan === undefined) {
-    if (Object.keys(own).length > 0) return { ...ofNorms, ...own };
+    if (Object.keys(own).length > 0) return { ...ofNorms, ...unlessNamed(ofExperts, own), ...own };
     const { hfConfig: { model_type: modelType } } = model;
     throw new UnsupportedError(
       `Cannot cut a model of model_type '${
@@ -53,11 +61,33 @@ export function tensorPlanOf(
     );
   }
   const names = [...model.namedModules(), ...model.namedParameters()].map(([name]) => name);
-  const replaced = (name: string): boolean => Object.keys(own).some((pattern) => fits(name, pattern));
+  const replaced = (name: string): boolean =>
+    [...Object.keys(ofExperts), ...Object.keys(own)].some((one) => fits(name, one));
   const ofFamily = Object.entries(tensorPlan).flatMap(([pattern, style]) => {
     const fitting = names.filter((name) => fits(name, pattern));
     if (fitting.length > 0 && !fitting.some(replaced)) return [[pattern, style] as const];
     return fitting.filter((name) => !replaced(name)).map((name) => [name, style] as const);
   });
-  return { ...Object.fromEntries(ofFamily), ...ofNorms, ...own };
+  return { ...Object.fromEntries(ofFamily), ...ofNorms, ...unlessNamed(ofExperts, own), ...own };
+}
+
+/** Styles by which experts are divided by their number. */
+function expertStyles(model: CausalLm): ParallelizePlan {
+  const layers = expertsOf(model);
+  if (layers.size === 0) {
+    throw new ArgumentError(`Cannot divide the experts of ${model.constructor.name}: it has none`);
+  }
+  return Object.fromEntries(
+    Array.from(layers, ([name, experts]): [string, StyleName][] => [
+      [name, "ep_dispatch_experts"],
+      ...Array.from(experts.namedParameters(), ([own]): [string, StyleName] => [`${name}.${own}`, "grouped_gemm"]),
+    ]).flat(),
+  );
+}
+
+/** Styles of names that no pattern of a plan fits. */
+function unlessNamed(styles: ParallelizePlan, plan: ParallelizePlan): ParallelizePlan {
+  return Object.fromEntries(
+    Object.entries(styles).filter(([name]) => !Object.keys(plan).some((pattern) => fits(name, pattern))),
+  );
 }

@@ -12,18 +12,25 @@ import { readTextSync, resolveLinks } from "./files.ts";
 /** Longest chain that is followed. */
 const MOST = 16;
 
-/** Absolute paths of the programs of this process's ancestors, the nearest first; those that may not be looked at are left out. */
-export function ancestorPrograms(): readonly string[] {
-  const programs: string[] = [];
+/** A process that started this one, or an ancestor of it. */
+export interface Ancestor {
+  readonly pid: number;
+  /** Absolute path of its program. */
+  readonly program: string;
+}
+
+/** This process's ancestors, the nearest first; those that may not be looked at are left out. */
+export function ancestors(): readonly Ancestor[] {
+  const found: Ancestor[] = [];
   for (let pid = process.ppid, turn = 0; pid > 1 && turn < MOST; turn++) {
     const path = ifReadable(() => resolveLinks(`/proc/${pid}/exe`));
-    if (path !== undefined) programs.push(path);
+    if (path !== undefined) found.push({ pid, program: path });
     // The name in brackets may hold anything; the state and the parent follow it.
     const parent = /^.*\) \S (\d+)/s.exec(ifReadable(() => readTextSync(`/proc/${pid}/stat`)) ?? "")?.[1];
     if (parent === undefined) break;
     pid = Number(parent);
   }
-  return programs;
+  return found;
 }
 
 function ifReadable<T>(action: () => T): T | undefined {

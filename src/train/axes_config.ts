@@ -71,8 +71,8 @@ export const axesSection: Section<AxesConfig> = section(
         "exchange positions for heads",
     ).meta({ otherNames: ["cp-rotate-method", "context-parallel-rotate-method"] }),
     epSize: size.default(1).describe(
-      "Expert parallelism: number of ranks, among those that share a copy, over which experts are divided; tokens " +
-        "travel to them and back",
+      "Expert parallelism: number of ranks, among those that share a copy, over which experts are divided, those of a " +
+        "tensor axis first; tokens travel to them and back",
     ).meta({ otherNames: ["expert-parallel-size", "expert-parallel-degree", "ep"] }),
     ppSize: size.default(1).describe(
       "Pipeline parallelism: ranks that hold consecutive blocks of the model, through which micro-batches pass",
@@ -103,7 +103,8 @@ interface Beside {
 
 /**
  * The axes that a configuration lays over the ranks, `pipeline`, `replicate`, `shard`, `expert`, `context` and `tensor`; undefined where it gives no
- * sizes, so that `mesh` says how the model is sharded. `shard` times `expert` ranks share a copy (`fsdpSize`).
+ * sizes, so that `mesh` says how the model is sharded. `shard` times `expert` ranks share a copy (`fsdpSize`). As in transformers,
+ * `epSize` counts the ranks of the tensor axis, so `expert` is what they leave.
  *
  * @throws {ConfigError} for sizes whose product is not the number of ranks, and for those that nothing uses
  */
@@ -147,12 +148,13 @@ export function axesOf(config: AxesConfig & Beside, worldSize: number): MeshShap
   const open = isOpen && !hasOpenTensor ? rest : 1;
   // Copies lie over one axis, whose name says that its ranks read other rows.
   const [replicate, shard] = strategy === "ddp" ? [1, (copies ?? 1) * open] : [copies ?? 1, (fsdpSize ?? 1) * open];
-  if (epSize > 1 && Number.isInteger(rest)) problems.push(...expertProblems(config, shard));
+  const expert = epSize > 1 ? epSize / tensor : 1;
+  if (epSize > 1 && Number.isInteger(rest)) problems.push(...expertProblems(config, { shard, tensor }));
   if (problems.length > 0) throw new ConfigError(problems);
   if (sizes.length === 0 && epSize === 1) return undefined;
-  const inner = { ...epSize > 1 ? { expert: epSize } : {}, ...cpSize > 1 ? { context: cpSize } : {} };
+  const inner = { ...expert > 1 ? { expert } : {}, ...cpSize > 1 ? { context: cpSize } : {} };
   const outer = { ...ppSize > 1 ? { pipeline: ppSize } : {}, ...replicate > 1 ? { replicate } : {} };
-  return { ...outer, shard: shard / epSize, ...inner, ...tensor > 1 ? { tensor } : {} };
+  return { ...outer, shard: shard / expert, ...inner, ...tensor > 1 ? { tensor } : {} };
 }
 
 /** Refuses settings of stages that contradict each other. */
@@ -191,15 +193,21 @@ function stageProblems(
   return problems;
 }
 
-/** Refuses experts that ranks divide beside other axes, and over ranks that they cannot divide. @param shard ranks that share a copy */
+/**
+ * Refuses numbers of ranks over which experts cannot be divided.
+ *
+ * @param ranks `shard`: ranks that read other rows and share a copy; `tensor`: ranks that read the same rows
+ */
 function expertProblems(
   { epSize, strategy }: AxesConfig & Beside,
-  shard: number,
+  { shard, tensor }: { readonly shard: number; readonly tensor: number },
 ): readonly ConfigProblem[] {
-  const expected = strategy === "ddp"
-    ? "1 with strategy ddp, which copies all experts"
-    : shard % epSize !== 0
-    ? `a number that divides the ${countOf(shard, "rank")} that share a copy`
+  const expected = epSize % tensor !== 0
+    ? `a multiple of tpSize ${tensor}, over whose ranks experts are divided first`
+    : strategy === "ddp" && epSize !== tensor
+    ? `${tensor} with strategy ddp, which copies ${tensor === 1 ? "all" : "their"} experts`
+    : shard * tensor % epSize !== 0
+    ? `a number that divides the ${countOf(shard * tensor, "rank")} that share a copy`
     : undefined;
   return expected === undefined ? [] : [{ path: "epSize", expected, got: String(epSize) }];
 }

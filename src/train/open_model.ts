@@ -126,7 +126,7 @@ export async function openModel(
   const place = typeof source === "string" ? placeOf(source) : undefined;
   const folder = place !== undefined && pathKind(place) === "directory" ? place : undefined;
   if (averages) requireSharded(folder ?? place ?? "a config");
-  if (folder !== undefined && adapter === undefined) refuseAdapter(folder);
+  if (folder !== undefined) refuseAdapter(folder, adapter !== undefined);
   const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
   if (folder !== undefined) await setEosIds(model, folder);

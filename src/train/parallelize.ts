@@ -60,8 +60,9 @@ export function parallelize(
   requireCompatible(config);
   model.neftuneNoiseAlpha = config.neftuneNoiseAlpha;
   if (run.mesh.axes.includes("tensor")) {
-    const { tpPlan = "auto", enableSequenceParallel: sequenceParallel } = config;
-    const plan = tensorPlanOf(model, tpPlan === "auto" ? {} : tpPlan, { sequenceParallel });
+    const { tpPlan = "auto", enableSequenceParallel: sequenceParallel, epSize } = config;
+    const how = { sequenceParallel, expertParallel: epSize > 1 };
+    const plan = tensorPlanOf(model, tpPlan === "auto" ? {} : tpPlan, how);
     parallelizeModule(model, run.mesh.get("tensor"), plan);
   }
   if (run.mesh.axes.includes("context")) {

@@ -70,7 +70,7 @@ const homes: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^yaml$/, ["src/config/"]],
   [/^@huggingface\/jinja$/, ["src/data/chat/"]],
   [/^uplot\//, ["src/report/page/assets.ts"]],
-  [/^hyparquet(?:-compressors)?$/, ["src/data/rows/parquet.ts"]],
+  [/^hyparquet(?:-compressors|\/src\/column\.js)?$/, ["src/data/rows/parquet.ts"]],
 ];
 
 /**

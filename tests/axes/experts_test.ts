@@ -31,6 +31,9 @@ const BESIDE: readonly MeshShape[] = [
   { shard: 1, expert: 2, context: 2 },
 ];
 
+/** Meshes whose tensor axis divides the experts by their number. */
+const OVER_TENSOR: readonly MeshShape[] = [{ shard: 2, tensor: 2 }, { shard: 1, expert: 2, tensor: 2 }];
+
 function assertAsAlone(all: readonly FamilyReport[], alone: FamilyReport, tensor: number): void {
   assert.deepEqual(bitFaults(all, alone, tensor), []);
   const { loss, norm, gradient, worst } = distanceOf(all, alone);
@@ -65,6 +68,21 @@ for (const [place, family] of MIXTURES.entries()) {
   }
 }
 
+for (const [place, family] of MIXTURES.entries()) {
+  const isUsual = family === "deepseek_v2" || family === "gpt_oss";
+  for (const [i, axes] of [...(isUsual ? OVER_TENSOR : onlyInAll(OVER_TENSOR))].entries()) {
+    test(`${family} whose experts a tensor axis of ${JSON.stringify(axes)} divides trains as on one rank`, async () => {
+      const config = zooModels(family)[0]?.hfConfig ?? assert.fail();
+      const [alone = assert.fail()] = await train({ config, axes: { shard: 1 } });
+      const laid = { axes, expertParallel: true, sequenceParallel: place % 2 === 1, checkpointing: i % 2 === 0 };
+      const all = await train({ config, ...laid });
+      assertAsAlone(all, alone, 2);
+      const experts = all[0]?.cut.filter((name) => name.includes("experts.")) ?? [];
+      assert.deepEqual(experts, Object.keys(alone.gradients).filter((name) => name.includes("experts.")));
+    });
+  }
+}
+
 test("an evaluation whose last rows not all ranks have gives one rank's loss", async () => {
   const config = zooModels("qwen3_moe")[0]?.hfConfig ?? assert.fail();
   const [[expected, count] = assert.fail()] = valuesOf(
@@ -79,12 +97,19 @@ test("an evaluation whose last rows not all ranks have gives one rank's loss", a
 });
 
 test("routers that choose one rank's experts for all tokens train, in the memory that a dry run states", async () => {
-  const config = zooModels("mixtral")[0]?.hfConfig ?? assert.fail();
+  // One expert for each token: so one rank gets all rows, on each mesh.
+  const config = { ...zooModels("mixtral")[0]?.hfConfig ?? assert.fail(), num_experts_per_tok: 1 };
   const [{ loss: expected } = assert.fail()] = valuesOf(
     await world(1, crowd, { data: { config, axes: { shard: 1 } } }),
   );
-  for (const axes of [{ shard: 1, expert: 2 }, ...usualFirst(BESIDE, (place) => place === 0)]) {
-    const all = valuesOf(await world(sizeOf(axes), crowd, { data: { config, axes } }));
+  const laid: readonly Omit<FamilyOrders, "config">[] = [
+    { axes: { shard: 1, expert: 2 } },
+    ...usualFirst(BESIDE, (place) => place === 0).map((axes) => ({ axes })),
+    { axes: { tensor: 2 }, expertParallel: true },
+    { axes: { shard: 1, expert: 2, tensor: 2 }, expertParallel: true },
+  ];
+  for (const { axes, ...more } of laid) {
+    const all = valuesOf(await world(sizeOf(axes), crowd, { data: { config, axes, ...more } }));
     const { stated = NaN } = all[0] ?? {};
     for (const found of all) {
       assert.ok(Math.abs(found.loss - expected) <= 2e-6 * expected, `${found.loss}, ${expected}`);
@@ -107,12 +132,16 @@ test("checkpoints of experts divided beside other axes are loaded bit for bit ov
     return first;
   };
   const [beside = {}, other = {}] = BESIDE;
+  const divided = { axes: beside, expertParallel: true };
   const saved = await on({ axes: beside, to: folder.file("tensor") });
   const moved = await on({ axes: other, from: folder.file("tensor"), to: folder.file("context") });
-  const back = await on({ axes: beside, from: folder.file("context") });
+  const over = await on({ ...divided, from: folder.file("context"), to: folder.file("experts") });
+  const back = await on({ axes: beside, from: folder.file("experts") });
   assert.deepEqual(back, saved, "the same bits go on as if never saved");
-  assert.deepEqual([moved.weights, moved.states], [saved.weights, saved.states]);
-  for (const [i, loss] of moved.losses.entries()) assert.ok(Math.abs(loss / (saved.losses[i] ?? NaN) - 1) < 1e-6);
+  for (const { weights, states, losses } of [moved, over]) {
+    assert.deepEqual([weights, states], [saved.weights, saved.states]);
+    for (const [i, loss] of losses.entries()) assert.ok(Math.abs(loss / (saved.losses[i] ?? NaN) - 1) < 1e-6);
+  }
 });
 
 test("frozen experts and routers, and a rank without rows, train as on one rank", async () => {

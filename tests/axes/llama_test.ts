@@ -171,7 +171,7 @@ for (
     [
       "experts whose parts nobody adds up",
       ...[2, MIXTRAL, { "model.layers.*.mlp.experts.gate_up_proj": "packed_colwise" }] as const,
-      /ArgumentError: Cannot cut weights of '.*mlp\.experts': the plan must say moe_tp_experts of '.*mlp\.experts'/,
+      /ArgumentError: Cannot cut weights of '.*mlp\.experts': the plan must say moe_tp_experts of '.*mlp\.experts', or ep/,
     ],
     [
       "a part of the experts' weights",
@@ -180,6 +180,20 @@ for (
         "model.layers.*.mlp.experts": "moe_tp_experts",
       }] as const,
       /ArgumentError: .*the plan must have all of '.*gate_up_proj' packed_colwise, '.*down_proj' rowwise/,
+    ],
+    [
+      "experts without their weights, of which all ranks have all",
+      ...[2, MIXTRAL, { "model.layers.*.mlp.experts": "moe_tp_experts" }] as const,
+      /ArgumentError: .*the plan must have all of '.*gate_up_proj' packed_colwise, '.*down_proj' rowwise/,
+    ],
+    [
+      "experts that are divided, with weights that are cut otherwise",
+      ...[2, MIXTRAL, {
+        "model.layers.*.mlp.experts.gate_up_proj": "grouped_gemm",
+        "model.layers.*.mlp.experts.down_proj": "rowwise",
+        "model.layers.*.mlp.experts": "ep_dispatch_experts",
+      }] as const,
+      /ArgumentError: .*the plan must have all of '.*gate_up_proj' grouped_gemm, '.*down_proj' grouped_gemm/,
     ],
     [
       "norms over all heads, cut by heads",

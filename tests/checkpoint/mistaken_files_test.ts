@@ -139,7 +139,13 @@ describe("an adapter", () => {
     }
     folder.write("alone/adapter_config.json", config);
     folder.write("alone/adapter_model.safetensors", "weights");
-    for (const act of [() => openModel(run, folder.file("alone")), () => openStored(folder.file("alone"))]) {
+    const alone = folder.file("alone");
+    const opened = [
+      () => openModel(run, alone),
+      () => openModel(run, alone, { adapter: alone }),
+      () => openStored(alone),
+    ];
+    for (const act of opened) {
       assert.match(
         await refusal(act),
         /alone: It is a PEFT adapter \(LORA\) of 'org\/base' and not a model: give the folder of the base model, and this one as its adapter \('--adapter'/,

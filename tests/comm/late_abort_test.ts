@@ -12,7 +12,7 @@ class LonePlane extends SharedControlPlane {
     const blocks = [0, 1].map(() => new Uint8Array(new SharedArrayBuffer(BLOCK_BYTES)));
     const block = (rank: number): Uint8Array => blocks[rank] ?? assert.fail();
     const memory = { block, sleep: () => {}, wake: () => {}, leave: () => {} };
-    super(placeInWorld(0, 2), memory, { abort, isDead: () => false, options: {}, spins: 0 });
+    super(placeInWorld(0, 2), memory, { abort, deathOf: () => undefined, options: {}, spins: 0 });
   }
 
   split(): never {

@@ -158,6 +158,45 @@ export const DATA_SCENARIOS: Scenarios = {
     device.allocator.free(dst);
   },
 
+  "gathers that are begun go on beside other calls, and end before the next write"(rank): void {
+    const { group, device } = rank;
+    const lengths = [4096, 300_000];
+    const windows = lengths.map((n) => group.openWindow(new Array(group.size).fill(n), `unit ${n}`));
+    const gathered = lengths.map((n) => device.allocator.allocate(n * group.size, "test"));
+    const n = 70_000;
+    const slices = Array.from({ length: group.size }, (_, r) => ({ offset: r * n, length: n }));
+    const src = device.allocator.allocate(4 * n * group.size, "test");
+    const dst = device.allocator.allocate(4 * n, "test");
+    for (let epoch = 1; epoch <= 4; epoch++) {
+      for (const [w, window] of windows.entries()) {
+        window.beginWrite(`unit ${w}`);
+        device.fill(window.pointer, own(rank, window.byteLengths), 16 * epoch + 4 * w + group.rank);
+        window.endWrite();
+      }
+      const works = windows.map((window, w) =>
+        window.gather(gathered[w] ?? assert.fail(), window.byteLengths.map((n, r) => n * r), `unit ${w}`, "forward")
+      );
+      device.kernels.fill({ dtype: float32, n: n * group.size, value: epoch, dst: src });
+      const sum = { src, dtype: float32, slices, dst, dstDtype: float32, accumulate: false };
+      group.reduceScatter(sum, "beside").wait();
+      equal(device.bytes(dst, 4 * n), new Uint8Array(new Float32Array(n).fill(epoch * group.size).buffer), "the sum");
+      group.barrier("beside");
+      // The last epoch's gather of the second window is not waited for here: the next write does so.
+      for (const [w, work] of epoch === 3 ? [[0, works[0]] as const] : works.toReversed().entries()) {
+        work?.wait();
+        const which = epoch === 3 ? w : works.length - 1 - w;
+        const length = lengths[which] ?? assert.fail();
+        const values = device.bytes(gathered[which] ?? assert.fail(), length * group.size);
+        for (let r = 0; r < group.size; r++) {
+          const expected = new Uint8Array(length).fill(16 * epoch + 4 * which + r);
+          equal(values.subarray(r * length, (r + 1) * length), expected, `epoch ${epoch}, unit ${which} of rank ${r}`);
+        }
+      }
+    }
+    for (const window of windows) window.dispose();
+    for (const ptr of [...gathered, src, dst]) device.allocator.free(ptr);
+  },
+
   "windows are refused in a wrong order"({ group, device }): void {
     const window = group.openWindow(new Array(group.size).fill(16), "unit");
     const dst = device.allocator.allocate(16 * group.size, "test");

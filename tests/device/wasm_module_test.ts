@@ -15,6 +15,7 @@ import { devicePtr } from "../../src/device/device.ts";
 import { CONSTANTS, type KernelEntry, type KernelTable } from "../../src/device/kernels/signature.ts";
 import { KERNELS } from "../../src/device/kernels/table.ts";
 import { exportName } from "../../src/device/kernels/packing.ts";
+import { Pauses } from "../../src/device/pauses.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { wasmKernels } from "../../src/device/wasm/kernels.ts";
 import { float32 } from "../../src/dtype.ts";
@@ -172,7 +173,7 @@ test("two instances over two memories do not touch each other", async () => {
     const memory = new WebAssembly.Memory({ initial: 128, maximum: 128 });
     const instance = instantiateKernels(module, memory);
     const dst = devicePtr(instance.heapBase + 256);
-    const { fill } = wasmKernels(instance, memory, devicePtr(instance.heapBase));
+    const { fill } = wasmKernels(instance, memory, devicePtr(instance.heapBase), new Pauses());
     const values = new Float32Array(memory.buffer, dst, 8);
     return { fill: (value: number) => fill({ dtype: float32, n: 8, value, dst }), values };
   });

@@ -1,6 +1,6 @@
 /**
  * The ranks of several hosts in one process and one thread: each has its own stream to a store, whose Worker is real. What goes
- * over the streams is counted.
+ * over the streams is counted, but for beats, whose number is that of seconds.
  *
  * @module
  */
@@ -73,6 +73,7 @@ class CountingSockets extends Sockets {
       reader.received(count);
       begin += count;
       for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
+        if (frame.kind === "beat") continue;
         this.counts[way].set(frame.kind, (this.counts[way].get(frame.kind) ?? 0) + 1);
       }
     }
@@ -124,7 +125,7 @@ export async function openHostsWorld(size: number, ranksPerHost: number, port: n
       const link = links[rank] ?? assert.fail();
       const world = {
         abort: link.abort,
-        isDead: (peer: number) => link.gone.has(peer),
+        deathOf: (peer: number) => link.gone.get(peer),
         options: { reportSeconds: 0.5, report: (text: string) => void said[rank]?.push(text) },
         spins: 1,
         ranksPerHost,

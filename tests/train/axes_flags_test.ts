@@ -58,7 +58,10 @@ test("--tp-size, --fsdp-size and --dp-replicate-size lay the ranks, and one of t
       [["--pp-size", "4", "--strategy", "ddp"], 8, { pipeline: 4, shard: 2 }, 2],
       [["--pp-size", "2", "--cp-size", "2"], 8, { pipeline: 2, shard: 2, context: 2 }, 2],
       [["--pp-size", "2", "--ep-size", "2"], 8, { pipeline: 2, shard: 2, expert: 2 }, 4],
-      [["--ep-size", "2", "--tp-size", "2"], 8, { shard: 2, expert: 2, tensor: 2 }, 4],
+      [["--ep-size", "2", "--tp-size", "2"], 8, { shard: 4, tensor: 2 }, 4],
+      [["--ep-size", "2", "--tp-size", "2", "--strategy", "ddp"], 4, { shard: 2, tensor: 2 }, 2],
+      [["--ep-size", "4", "--tp-size", "2"], 8, { shard: 2, expert: 2, tensor: 2 }, 4],
+      [["--ep-size", "4", "--tp-size", "2"], 4, { shard: 1, expert: 2, tensor: 2 }, 2],
       [["--ep-size", "2", "--cp-size", "2"], 8, { shard: 2, expert: 2, context: 2 }, 4],
     ] as const
   ) {
@@ -95,9 +98,14 @@ test("sizes that the ranks do not have, and axes that are not implemented yet, a
         /epSize: .* the 1 rank that share a copy, got 2/,
       ],
       [
-        ["--ep-size", "2", "--tp-size", "2"],
-        2,
-        /epSize: expected a number that divides the 1 rank that share a copy, got 2/,
+        ["--ep-size", "2", "--tp-size", "4"],
+        4,
+        /epSize: expected a multiple of tpSize 4, over whose ranks experts are divided first, got 2/,
+      ],
+      [
+        ["--ep-size", "4", "--tp-size", "2", "--dp-replicate-size", "2"],
+        4,
+        /epSize: expected a number that divides the 2 ranks that share a copy, got 4/,
       ],
       [["--cp-comm-strategy", "ring"], 4, /cpCommStrategy: expected cpSize from 2 with it, got cpSize 1/],
       [

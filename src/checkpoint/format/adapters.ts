@@ -17,9 +17,10 @@ const WEIGHTS = /^(model|pytorch_model|consolidated)\b.*\.(safetensors|bin|pth)$
 /**
  * Refuses a folder with an adapter: alone, or beside the weights of a model. `transformers` would apply it.
  *
+ * @param isNamed true if the user said which adapter is meant, so one beside a model's weights may lie there
  * @throws {CheckpointError} naming the adapter, its base model and what helps
  */
-export function refuseAdapter(folder: string): void {
+export function refuseAdapter(folder: string, isNamed = false): void {
   const files = ADAPTER_FILES.filter((name) => pathKind(`${folder}/${name}`) !== "none");
   if (files.length === 0) return;
   const { kind, base } = factsOf(folder);
@@ -31,6 +32,7 @@ export function refuseAdapter(folder: string): void {
       "one model of both by 'fullyshard merge BASE FOLDER --adapter THIS'";
     throw new CheckpointError(folder, `It is a PEFT adapter${kind}${of} and not a model: ${remedy}`);
   }
+  if (isNamed) return;
   const remedy = "give the folder as the adapter too ('--adapter', or openModel's 'adapter') to apply it, or move " +
     `${files.join(" and ")} to another folder to use the weights without it`;
   throw new CheckpointError(folder, `A PEFT adapter${kind}${of} lies beside ${weights}: ${remedy}`);

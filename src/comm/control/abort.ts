@@ -12,6 +12,8 @@ const LENGTH = 1;
 const ABSENCE = 2;
 const TEXT = 8;
 const TEXT_WORDS = 1024;
+/** What became of a rank whose process or Worker has ended without a word. */
+export const DIED = "died (its process or Worker is gone)";
 export const ABORT_WORDS: number = TEXT + TEXT_WORDS;
 
 /** Longest time that a reader waits for the text. The rank that set the area may lose its core before it has written the text. */

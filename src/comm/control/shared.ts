@@ -59,8 +59,8 @@ const REMEDY =
 /** The state of one rank that all its groups share. */
 export interface World {
   readonly abort: AbortArea;
-  /** True if a rank has died; false for a rank that left in order. */
-  isDead(worldRank: number): boolean;
+  /** What is known of a rank's death, in words; undefined for a rank that lives or left in order. */
+  deathOf(worldRank: number): string | undefined;
   readonly options: ControlOptions;
   /** Number of checks that a wait makes before it sleeps. */
   readonly spins: number;
@@ -172,7 +172,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#refresh();
     const ranks = this.worldRanks.map((worldRank, rank): RecordedRank => {
       const state = Atomics.load(this.#block(rank), STATE);
-      const isDead = rank !== this.rank && this.world.isDead(worldRank);
+      const isDead = rank !== this.rank && this.world.deathOf(worldRank) !== undefined;
       return {
         rank: worldRank,
         state: state === LEFT ? "left" : isDead ? "dead" : state === WAITING ? "waiting" : "running",
@@ -277,13 +277,13 @@ export abstract class SharedControlPlane extends ControlPlane {
 
   #stopIfGone(peer: number, { ready, stage, mayHaveLeft }: Pick<Wait, "ready" | "stage" | "mayHaveLeft">): void {
     const hasLeft = Atomics.load(this.#block(peer), STATE) === LEFT;
-    if (hasLeft ? mayHaveLeft(peer) : !this.world.isDead(this.worldRank(peer))) return;
+    const how = hasLeft ? "has left the group" : this.world.deathOf(this.worldRank(peer));
+    if (how === undefined || (hasLeft && mayHaveLeft(peer))) return;
     // The peer may have contributed just before it ended.
     if (ready()) return;
     // If the peer has stopped all with its own cause, or another rank saw it die first, that reason is thrown.
     this.#throwIfAborted();
     this.#refresh();
-    const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
     const gone = this.worldRank(peer);
     const detail = `rank ${gone} ${how} while this rank waited for ${stage}; last ${this.#seen(peer)}`;
     if (!hasLeft) this.stop(detail, gone);

@@ -17,7 +17,7 @@ import { sha256 } from "../../runtime/checksum.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, placeInWorld } from "../control_plane.ts";
-import { ABORT_WORDS, AbortArea } from "./abort.ts";
+import { ABORT_WORDS, AbortArea, DIED } from "./abort.ts";
 import { RunFiles } from "./run_files.ts";
 import { reserve } from "./shared_files.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
@@ -174,9 +174,9 @@ class ShmJoin {
     });
     const world = {
       abort: new AbortArea(words),
-      isDead(peer: number): boolean {
+      deathOf(peer: number): string | undefined {
         const lock = locks[peer];
-        return lock === undefined || files.isAbandoned(lock);
+        return lock === undefined || files.isAbandoned(lock) ? DIED : undefined;
       },
       options: this.#options,
       spins: spinsFor(worldSize, posix.affinity().length),

@@ -14,7 +14,7 @@ import { ArgumentError, UnsupportedError } from "../../errors.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, type Place, placeInWorld } from "../control_plane.ts";
 import { attempt, exchangeOutcomes } from "../together.ts";
-import { ABORT_WORDS, AbortArea } from "./abort.ts";
+import { ABORT_WORDS, AbortArea, DIED } from "./abort.ts";
 import type { BlockMemory } from "./block_memory.ts";
 import { BLOCK_BYTES, SharedControlPlane, spinsFor, type World } from "./shared.ts";
 import { WAIT_ENTRY_BYTES, WaitBoard } from "./wait_board.ts";
@@ -158,8 +158,8 @@ export class WorkersControlPlane extends SharedControlPlane {
 export function joinWorkers(space: LoopbackWorld, rank: number, options: ControlOptions): WorkersControlPlane {
   checkRank(rank, space.size, "This thread");
   const deaths = deathsOf(space);
-  const isDead = (worldRank: number): boolean => Atomics.load(deaths, worldRank) !== 0;
+  const deathOf = (peer: number): string | undefined => Atomics.load(deaths, peer) === 0 ? undefined : DIED;
   const spins = spinsFor(space.size, navigator.hardwareConcurrency);
-  const world = { abort: abortAreaOf(space), isDead, options, spins, waits: waitsOf(space, rank) };
+  const world = { abort: abortAreaOf(space), deathOf, options, spins, waits: waitsOf(space, rank) };
   return new WorkersControlPlane(space, 0, placeInWorld(rank, space.size), world, options.timeoutSeconds);
 }

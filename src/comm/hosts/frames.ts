@@ -10,7 +10,9 @@
  * 4. `roll` tells how many ranks are missing while ranks join, and names the first of them.
  * 5. `open` and `leave` begin and end a rank's part in a group, and `update` changes bytes of a rank's block in it. A rank
  *   receives the blocks that it names in `open` or `follow`; after `ask`, the first bytes of all others and then `answer`.
- * 6. `gone` names a rank whose stream ended without `bye`; `abort` carries the words of the abort area.
+ * 6. `gone` names a rank whose stream ended without `bye`, with 1 if its host cannot be reached, else 0; `abort` carries the words of the
+ *   abort area.
+ * 7. `beat` is a sign of life: see Note [Beats] in `beats.ts`.
  *
  * @module
  */
@@ -34,12 +36,13 @@ const FRAME_KINDS = [
   "ask",
   "answer",
   "absent",
+  "beat",
 ] as const;
 /** Name of a kind of frames. */
 export type FrameKind = typeof FRAME_KINDS[number];
 
 /** Version, which ends every `hello`. */
-export const VERSION = "fullyshard store 3";
+export const VERSION = "fullyshard store 4";
 /** Bytes of a random number or a code, and of a group's id. */
 export const NUMBER_BYTES = 32;
 export const ID_BYTES = 8;

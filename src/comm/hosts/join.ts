@@ -149,7 +149,7 @@ class HostsJoin {
     link.onJoining(() => {});
     const world = {
       abort: link.abort,
-      isDead: (peer: number) => link.gone.has(peer),
+      deathOf: (peer: number) => link.gone.get(peer),
       options: this.#options,
       spins: SPINS,
       ranksPerHost: localWorldSize,

@@ -6,10 +6,11 @@
  *
  * @module
  */
-import { SILENCE_SECONDS, type Sockets } from "../../ffi/sockets.ts";
+import { SILENCE_SECONDS, type Sockets, type StreamEnd } from "../../ffi/sockets.ts";
 import { sha256 } from "../../runtime/checksum.ts";
 import { blockFor } from "../../runtime/clock.ts";
-import { ABORT_WORDS, AbortArea } from "../control/abort.ts";
+import { ABORT_WORDS, AbortArea, DIED } from "../control/abort.ts";
+import { BEAT_MS, Silence } from "./beats.ts";
 import {
   type Fields,
   type Frame,
@@ -23,6 +24,8 @@ import {
 } from "./frames.ts";
 import type { Change, Replica } from "./replica.ts";
 
+/** What became of a rank that may live on. */
+const UNREACHABLE = "cannot be reached any more (its host or the network to it is down)";
 /** Longest wait for the store's answer; after it, a failure is explained with what the rank knows. */
 const ANSWER_MS = 2000;
 /** Longest time that a rank which stops all waits until the store knows, as its process may end right after. */
@@ -34,11 +37,11 @@ const FAREWELL_MS = 2000;
 export class StoreLink {
   /** This rank's copy of the abort area. */
   readonly abort: AbortArea;
-  /** World ranks whose streams have ended without `bye`. */
-  readonly gone: ReadonlySet<number>;
+  /** World ranks whose streams have ended without `bye`, and what became of each. */
+  readonly gone: ReadonlyMap<number, string>;
   /** Functions that check others' parts of a group in each wait of this rank, by the group's id. */
   readonly looks: Map<string, () => void> = new Map();
-  readonly #gone = new Set<number>();
+  readonly #gone = new Map<number, string>();
   readonly #abortWords = new Int32Array(ABORT_WORDS);
   readonly #sockets: Sockets;
   readonly #descriptor: number;
@@ -58,6 +61,9 @@ export class StoreLink {
   /** True once this rank expects the store to end the stream. */
   #isLeaving = false;
   #isOpen = true;
+  readonly #silence = new Silence();
+  /** Time of the last beat; Infinity until the store is known. */
+  #beatAt = Infinity;
 
   /** @param descriptor an open stream, which this owns */
   constructor(sockets: Sockets, descriptor: number, place: string) {
@@ -68,6 +74,11 @@ export class StoreLink {
     this.gone = this.#gone;
   }
 
+  /** True once ranks cannot be reached any more, which may live on. */
+  get isCutOff(): boolean {
+    return this.#gone.values().some((end) => end === UNREACHABLE);
+  }
+
   get isOpen(): boolean {
     return this.#isOpen;
   }
@@ -75,6 +86,7 @@ export class StoreLink {
   /** Accepts long frames, once the store has proved that it is the run's; before, any program may be at the other end. */
   trust(): void {
     this.#reader.limit = RANK_BYTES;
+    this.#beatAt = performance.now();
   }
 
   /** Sets the handler of frames that come only while ranks join; undefined ends that. */
@@ -153,7 +165,9 @@ export class StoreLink {
 
   /** Reads what has come; if nothing has, waits for something, at most `timeoutMs`. */
   pump(timeoutMs: number): void {
-    const end = performance.now() + timeoutMs;
+    const begun = performance.now();
+    const end = begun + timeoutMs;
+    this.#beat(begun);
     let isFirst = true;
     while (this.#isOpen) {
       const took = this.#receive();
@@ -218,10 +232,10 @@ export class StoreLink {
     const end = performance.now() + longestMs;
     while (this.#isOpen && this.#writer.length > 0) {
       const moved = this.#sockets.send(this.#descriptor, this.#writer.pending);
-      if ("end" in moved) return this.#lose(moved.end);
+      if ("end" in moved) return this.#lose(moved);
       this.#writer.sent(moved.count);
       if (moved.count > 0) continue;
-      if (performance.now() > end) return this.#lose(`it took nothing for ${longestMs / 1000} s`);
+      if (performance.now() > end) return this.#lose({ end: `it took nothing for ${longestMs / 1000} s` });
       this.#sockets.poll([{ descriptor: this.#descriptor, wantsOutput: true }], 50);
       this.#receive();
     }
@@ -233,7 +247,7 @@ export class StoreLink {
     while (this.#isOpen) {
       const moved = this.#sockets.receive(this.#descriptor, this.#reader.room);
       if ("end" in moved) {
-        this.#lose(moved.end);
+        this.#lose(moved);
         return true;
       }
       if (moved.count === 0) return took;
@@ -243,7 +257,7 @@ export class StoreLink {
         for (let frame = this.#reader.next(); frame !== undefined; frame = this.#reader.next()) this.#take(frame);
       } catch (error) {
         if (!(error instanceof FrameError)) throw error;
-        this.#lose(`it sent ${error.message}`);
+        this.#lose({ end: `it sent ${error.message}` });
       }
     }
     return took;
@@ -253,10 +267,10 @@ export class StoreLink {
     const { kind, body } = frame;
     if (kind === "update") this.#update(body);
     else if (kind === "answer") this.#answered = body.number();
-    else if (kind === "gone") this.#gone.add(body.number());
+    else if (kind === "gone") this.#gone.set(body.number(), body.number() === 1 ? UNREACHABLE : DIED);
     else if (kind === "abort") this.#stop(body.bytes());
     else if (this.#handler !== undefined) this.#handler(frame);
-    else throw new FrameError(`'${kind}' after all ranks have joined`);
+    else if (kind !== "beat") throw new FrameError(`'${kind}' after all ranks have joined`);
   }
 
   #update(body: Fields): void {
@@ -273,10 +287,21 @@ export class StoreLink {
     this.#hasSentAbort = this.#isStopped = true;
   }
 
-  #lose(reason: string): void {
+  /** Sends a sign of life, if one is due; a store that does not answer any more is lost. */
+  #beat(now: number): void {
+    if (now - this.#beatAt < BEAT_MS || this.#isLeaving || !this.#isOpen) return;
+    this.#beatAt = now;
+    if (this.#silence.lasts(this.#sockets, this.#descriptor)) {
+      return this.#lose({ end: "its host does not answer any more", isUnreachable: true });
+    }
+    if (this.#writer.length === 0) this.#writer.write("beat");
+    this.#send();
+  }
+
+  #lose({ end: reason, isUnreachable = false }: StreamEnd): void {
     this.end();
     if (this.#isLeaving) return;
-    this.#gone.add(0);
+    this.#gone.set(0, isUnreachable ? UNREACHABLE : DIED);
     const where = `the stream to the store at ${this.#place}, which rank 0 serves, ended: ${reason}`;
     this.abort.set(0, `${where}. Rank 0 has died or left, or its host cannot be reached any more`, { dead: 0 });
     this.#hasSentAbort = true;

@@ -156,6 +156,11 @@ export class HostsControlPlane extends SharedControlPlane {
     this.compareCalls();
   }
 
+  /** True once ranks of another host cannot be reached any more. */
+  get isCutOff(): boolean {
+    return this.#link.isCutOff;
+  }
+
   /** The state of the world, for planes of some ranks. */
   hostWorld(): World {
     return this.#hosts;

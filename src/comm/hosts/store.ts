@@ -15,6 +15,7 @@ import type { Sockets } from "../../ffi/sockets.ts";
 import { equalCodes, hmacSha256 } from "../../runtime/checksum.ts";
 import { shownName } from "../../words.ts";
 import { ABORT_WORDS, AbortArea } from "../control/abort.ts";
+import { BEAT_MS } from "./beats.ts";
 import { codePieces, type Fields, type Frame, FrameError, NUMBER_BYTES, RANK_BYTES, VERSION } from "./frames.ts";
 import { StoreStream } from "./store_stream.ts";
 import { type GroupShape, StoredGroup } from "./stored_group.ts";
@@ -62,6 +63,7 @@ export class Store {
   #mainLeft: number | undefined;
   #isRollDue = false;
   #rolledAt = -Infinity;
+  #beatAt = -Infinity;
 
   constructor(sockets: Sockets, options: StoreOptions) {
     this.#sockets = sockets;
@@ -86,6 +88,7 @@ export class Store {
       for (const [index, stream] of streams.entries()) if (ready[index]?.input === true) this.#receive(stream);
       this.#dropStrangers();
       this.#spreadRoll();
+      this.#beat();
       for (const stream of this.#streams) if (!stream.isIdle) this.#send(stream);
     }
   }
@@ -122,7 +125,7 @@ export class Store {
 
   #receive(stream: StoreStream): void {
     const moved = this.#sockets.receive(stream.descriptor, stream.reader.room);
-    if ("end" in moved) return this.#drop(stream);
+    if ("end" in moved) return this.#drop(stream, moved.isUnreachable);
     stream.reader.received(moved.count);
     // Frames of a refused stream are ignored.
     if (stream.isEnding) return;
@@ -195,7 +198,7 @@ export class Store {
     else if (kind === "leave") this.#leave(rank, body.id());
     else if (kind === "abort") this.#spread(body.bytes().slice());
     else if (kind === "bye") this.#dismiss(stream);
-    else throw new FrameError(`'${kind}', which only the store says`);
+    else if (kind !== "beat") throw new FrameError(`'${kind}', which only the store says`);
   }
 
   #open(stream: StoreStream, rank: number, body: Fields): void {
@@ -314,7 +317,19 @@ export class Store {
     for (const stream of this.#ranks.values()) stream.writer.write("abort", words);
   }
 
-  #drop(stream: StoreStream): void {
+  /** Sends each rank a sign of life, unless it has other bytes to take first, and drops the ranks of hosts that do not answer. */
+  #beat(): void {
+    const now = performance.now();
+    if (now - this.#beatAt < BEAT_MS) return;
+    this.#beatAt = now;
+    for (const stream of this.#ranks.values()) {
+      if (stream.silence.lasts(this.#sockets, stream.descriptor)) this.#drop(stream, true);
+      else if (stream.writer.length === 0) stream.writer.write("beat");
+    }
+  }
+
+  /** @param isUnreachable true if the rank may live on, on a host that does not answer */
+  #drop(stream: StoreStream, isUnreachable: boolean = false): void {
     this.#streams.delete(stream);
     this.#sockets.close(stream.descriptor);
     const { rank } = stream;
@@ -323,11 +338,16 @@ export class Store {
     for (const id of [...this.#groups.keys()]) this.#leave(rank, id);
     if (rank === 0) this.#mainLeft = performance.now();
     if (stream.hasSaidBye || stream.isStandIn) return;
-    if (this.#missing.size > 0) this.#stop(rank, `rank ${rank} died while the ranks were joining`);
+    if (this.#missing.size > 0) {
+      this.#stop(
+        rank,
+        `rank ${rank} ${isUnreachable ? "could not be reached any more" : "died"} while the ranks were joining`,
+      );
+    }
     for (const other of this.#ranks.values()) {
       // The dead rank's earlier changes are sent first.
       this.#prepare(other, Infinity);
-      other.writer.write("gone", rank);
+      other.writer.write("gone", rank, Number(isUnreachable));
     }
   }
 
@@ -337,7 +357,7 @@ export class Store {
       const { pending } = stream.writer;
       if (pending.length === 0) break;
       const moved = this.#sockets.send(stream.descriptor, pending);
-      if ("end" in moved) return this.#drop(stream);
+      if ("end" in moved) return this.#drop(stream, moved.isUnreachable);
       if (moved.count === 0) return;
       stream.writer.sent(moved.count);
     }

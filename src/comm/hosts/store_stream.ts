@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { Silence } from "./beats.ts";
 import { FrameReader, FrameWriter, listField, NUMBER_BYTES, STRANGER_BYTES } from "./frames.ts";
 import type { Change } from "./replica.ts";
 import type { StoredBlock } from "./stored_group.ts";
@@ -28,6 +29,7 @@ export class StoreStream {
   readonly writer: FrameWriter = new FrameWriter();
   /** Followed blocks with changes that were not sent. */
   readonly changed: Set<StoredBlock> = new Set();
+  readonly silence: Silence = new Silence();
   rank: number | undefined;
   /** True if the list of missing ranks is to be sent. */
   needsRoll = false;

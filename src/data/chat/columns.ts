@@ -5,7 +5,7 @@
  * @module
  */
 import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
-import { type Row, rowError } from "../rows/row.ts";
+import { COLUMNS_REMEDY, type Row, rowError } from "../rows/row.ts";
 import { alpacaMessages } from "./alpaca.ts";
 import { readMessages } from "./messages.ts";
 import { shareGptMessages } from "./share_gpt.ts";
@@ -96,7 +96,7 @@ export function contentsOf(row: Row, { textField, name }: ColumnOptions): RowCon
   const convention = conventionOf(value, textField);
   if (convention === undefined) {
     const keys = Object.keys(value).slice(0, 20).map((key) => JSON.stringify(key)).join(", ");
-    throw refuse(known(textField), `${keys || "no column"}: rename columns, or name that of the text ('--text-field')`);
+    throw refuse(known(textField), `${keys || "no column"}: ${COLUMNS_REMEDY}`);
   }
   if (convention === "text") return { kind: "text", text: textOf(value, textField, refuse) };
   if (convention === "preference") {

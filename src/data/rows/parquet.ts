@@ -9,7 +9,7 @@ import type { AsyncBuffer, FileMetaData, ParquetParsers, ParquetReadOptions } fr
 import { FileError } from "../../errors.ts";
 import { isJsonObject, type JsonObject } from "../../json.ts";
 import { openReadable, type ReadableFile } from "../../runtime/files.ts";
-import { type BadRow, MAX_ROW_BYTES, type Row, type RowProblem, tooLong } from "./row.ts";
+import { type BadRow, COLUMNS_REMEDY, MAX_ROW_BYTES, type Row, type RowProblem, tooLong } from "./row.ts";
 import { PagedGroup } from "./parquet_pages.ts";
 import { decodeUtf8, notUtf8 } from "./utf8.ts";
 
@@ -113,13 +113,14 @@ export async function* parquetRows(
   using reader = openReadable(file);
   const { buffer, metadata } = await openFile(reader);
   const { parquetReadObjects, parquetSchema } = await import("hyparquet");
+  const { parquetHeader: readHeader } = await import("hyparquet/src/column.js");
   const { compressors } = await import("hyparquet-compressors");
   const all = columnsOf(metadata);
   const wanted = columns === undefined ? [...all] : all.filter((column) => columns.includes(column));
   if (wanted.length === 0) {
     const list = all.slice(0, 20).map((column) => JSON.stringify(column)).join(", ");
     const expected = `one of the columns ${(columns ?? []).map((column) => JSON.stringify(column)).join(", ")}`;
-    const got = `${list || "no column"}: rename columns, or name that of the text ('--text-field')`;
+    const got = `${list || "no column"}: ${COLUMNS_REMEDY}`;
     yield { file, line: 1, problem: { expected, got } };
     return;
   }
@@ -133,7 +134,12 @@ export async function* parquetRows(
     const share = Math.max(0, last - first) / numRows;
     const parts = Math.max(1, Math.ceil(byteLength * share / partBytes));
     // Without an index of its pages, a part would be found by decoding all before it. Walking from header to header is cheaper.
-    const source = { reader, compressors, where: `row group ${number + 1} of ${metadata.row_groups.length}` };
+    const source = {
+      reader,
+      compressors,
+      readHeader,
+      where: `row group ${number + 1} of ${metadata.row_groups.length}`,
+    };
     const paged = hasIndex || parts === 1 ? undefined : new PagedGroup(source, group, wanted, parquetSchema(metadata));
     const step = Math.ceil((last - first) / parts);
     for (let start = first; start < last; start += step) {

@@ -9,7 +9,7 @@ import { at } from "../../at.ts";
 import { FileError } from "../../errors.ts";
 import type { ReadableFile } from "../../runtime/files.ts";
 import { formatBytes } from "../../words.ts";
-import { type PageHeader, pageHeaderOf } from "./parquet_header.ts";
+import { type PageHeader, pageHeaderOf, type ReadHeader } from "./parquet_header.ts";
 
 /** Largest page that is decoded, unpacked: its texts take three times as much. */
 const MOST_PAGE_BYTES = 2 ** 30;
@@ -30,6 +30,7 @@ interface PageLocation {
 interface PageSource {
   readonly reader: ReadableFile;
   readonly compressors: Compressors;
+  readonly readHeader: ReadHeader;
   /** The row group, as messages name it. */
   readonly where: string;
 }
@@ -63,7 +64,7 @@ class ColumnPages {
 
   #findNext(): void {
     const begin = this.#next;
-    const { header, byteLength } = this.#headerAt(begin);
+    const header = this.#headerAt(begin);
     if (header.unpackedBytes > MOST_PAGE_BYTES) {
       const name = JSON.stringify(this.#column.path_in_schema.join("."));
       throw new FileError(
@@ -78,7 +79,7 @@ class ColumnPages {
           "or a smaller 'data_page_size' and 'write_batch_size'",
       );
     }
-    const data = begin + byteLength;
+    const data = begin + header.headerBytes;
     this.#next = data + header.packedBytes;
     if (this.#next > this.#end) throw new Error(`a page ends at byte ${this.#next}, its column at ${this.#end}`);
     if (header.values === undefined) return; // a dictionary
@@ -89,14 +90,18 @@ class ColumnPages {
     this.#rows += rows;
   }
 
-  #headerAt(offset: number): { readonly header: PageHeader; readonly byteLength: number } {
+  #headerAt(offset: number): PageHeader {
     const [first, most] = HEADER_BYTES;
     for (let size: number = first;; size *= 8) {
       const bytes = new Uint8Array(Math.min(size, this.#end - offset));
       this.#source.reader.read(offset, bytes);
-      const found = pageHeaderOf(bytes);
-      if (found !== undefined) return found;
-      if (bytes.length < size || size >= most) throw new Error(`the header of the page at byte ${offset} has no end`);
+      try {
+        return pageHeaderOf(bytes, this.#source.readHeader);
+      } catch (cause) {
+        // A header that is longer than these bytes is read again from more of them.
+        const isLast = bytes.length < size || size >= most;
+        if (isLast) throw new Error(`the page at byte ${offset} has no header that can be read`, { cause });
+      }
     }
   }
 

@@ -36,6 +36,10 @@ export function rowError(name: string, { file, line }: RowPlace, { expected, got
   return new ConfigError([{ path: name, where: `${file}:${line}`, expected, got }]);
 }
 
+/** What a user can do about rows without a column that is known, as errors say it. */
+export const COLUMNS_REMEDY: string = "name the column of texts ('--text-field'), or rename columns: chats are under " +
+  '"messages" or "conversations", prompts under "prompt" and "completion", or "instruction" and "output"';
+
 /** Most bytes of a row: what is longer is no sample of anything, and most often a file that is not one object a line. */
 export const MAX_ROW_BYTES = 50_000_000;
 

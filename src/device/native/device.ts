@@ -21,6 +21,7 @@ import { boundsOf } from "../kernels/accesses.ts";
 import { exportName, LIST_WORDS, type ListArea, packer } from "../kernels/packing.ts";
 import { type Kernels, makeKernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
+import { Pauses } from "../pauses.ts";
 import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
@@ -85,8 +86,10 @@ export class NativeDevice implements Device {
     { lateStatus = false, trace }: Pick<NativeDeviceOptions, "lateStatus" | "trace">,
   ) {
     this.name = name;
+    const pauses = new Pauses();
     this.traits = {
       ...PLAIN_TRAITS,
+      pauses,
       hostBase: "native",
       hostViews: (src, byteLength) => memory.bytesInPlace(src, byteLength),
       nonTemporal: {
@@ -129,7 +132,7 @@ export class NativeDevice implements Device {
     this.#numbers = numbers;
     if (pool !== undefined) numbers[numbers.length - 1] = pool.address;
     const words = new Int32Array(memory.viewOf(lists, LIST_WORDS * 4));
-    const kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap);
+    const kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap, pauses);
     this.kernels = tracedKernels(kernels, trace, this.streams);
     this.math = portableMath(memory, library, numbers);
   }
@@ -179,6 +182,7 @@ function nativeKernels(
   lists: ListArea,
   numbers: Float64Array,
   status: DevicePtr,
+  pauses: Pauses,
 ): Kernels {
   const space = memory.address(memory.begin);
   return makeKernels((name, entry) => {
@@ -191,6 +195,7 @@ function nativeKernels(
       pack(args);
       requireBounds(args);
       call(space);
+      pauses.take();
     };
   });
 }

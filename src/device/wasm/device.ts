@@ -11,6 +11,7 @@ import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import type { Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
+import { Pauses } from "../pauses.ts";
 import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
@@ -39,7 +40,7 @@ type WasmParts =
     WasmDevice,
     "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload"
   >
-  & { readonly trace: Trace | undefined };
+  & { readonly pauses: Pauses; readonly trace: Trace | undefined };
 
 /** The variant of the kernels, for checkpoints and for a log line. */
 interface MathNames {
@@ -66,12 +67,12 @@ export class WasmDevice implements Device {
   readonly #bytes: Uint8Array;
 
   /** Use {@link openWasmDevice}. */
-  constructor({ name, memory, allocator, kernels, math, status, offload, trace }: WasmParts, names: MathNames) {
+  constructor({ name, memory, allocator, kernels, math, status, offload, pauses, trace }: WasmParts, names: MathNames) {
     this.name = name;
     this.memory = memory;
     this.offload = offload;
     this.allocator = allocator;
-    this.traits = { ...PLAIN_TRAITS, hostBase: memory.buffer, trace };
+    this.traits = { ...PLAIN_TRAITS, hostBase: memory.buffer, pauses, trace };
     this.kernels = tracedKernels(kernels, trace, this.streams);
     this.status = status;
     this.math = math;
@@ -149,12 +150,14 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
     const module = instantiateKernels(compiled, memory);
     const ptr = devicePtr(module.heapBase);
     const record = new DataView(memory.buffer, ptr);
+    const pauses = new Pauses();
     return {
+      pauses,
       name,
       memory,
       trace,
       allocator: new Allocator(name, ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
-      kernels: wasmKernels(module, memory, ptr),
+      kernels: wasmKernels(module, memory, ptr, pauses),
       math: portableMath(module),
       status: new DeviceStatus(ptr, lateStatus, { read: () => record, clear: () => record.setUint32(0, 0, true) }),
       // A pool offloads nothing itself.

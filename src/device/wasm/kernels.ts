@@ -7,6 +7,7 @@ import type { KernelModule } from "../../../wasm/mod.ts";
 import type { DevicePtr, PortableMath } from "../device.ts";
 import { exportName, LIST_WORDS, type ListArea, numbersOf, packer } from "../kernels/packing.ts";
 import { type Kernels, makeKernels } from "../kernels/table.ts";
+import type { Pauses } from "../pauses.ts";
 
 /**
  * The kernels of a CPU device.
@@ -14,7 +15,12 @@ import { type Kernels, makeKernels } from "../kernels/table.ts";
  * @param memory the memory over which the module was instantiated; its size must never change
  * @param status address of the status record
  */
-export function wasmKernels(module: KernelModule, memory: WebAssembly.Memory, status: DevicePtr): Kernels {
+export function wasmKernels(
+  module: KernelModule,
+  memory: WebAssembly.Memory,
+  status: DevicePtr,
+  pauses: Pauses,
+): Kernels {
   const words = new Int32Array(memory.buffer, module.listArea, LIST_WORDS);
   const area: ListArea = { words, address: module.listArea, addressWords: 1 };
   return makeKernels((name, entry) => {
@@ -25,6 +31,7 @@ export function wasmKernels(module: KernelModule, memory: WebAssembly.Memory, st
     return (args) => {
       pack(args);
       call(...numbers);
+      pauses.take();
     };
   });
 }

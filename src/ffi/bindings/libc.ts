@@ -39,6 +39,9 @@ export const FUTEX_WAKE = 1;
 export const _SC_PAGESIZE = 30;
 export const _SC_PHYS_PAGES = 85;
 
+/** Numbers of signals. */
+export const SIGNALS = { SIGKILL: 9, SIGTERM: 15 } as const;
+
 /** System call numbers by architecture, as `process.arch` names it. */
 export const SYS_futex: Readonly<Record<string, number>> = { x64: 202, arm64: 98 };
 export const SYS_getdents64: Readonly<Record<string, number>> = { x64: 217, arm64: 61 };
@@ -94,6 +97,8 @@ export const LIBC_BINDINGS = {
     check: "errno",
   },
 
+  // The process may have ended, or be another user's.
+  kill: { args: ["i32", "i32"], result: "i32", check: { errno: ["ESRCH", "EPERM"] } },
   alarm: { args: ["u32"], result: "u32", check: "none" },
   getpid: { args: [], result: "i32", check: "none" },
   getuid: { args: [], result: "u32", check: "none" },

@@ -24,7 +24,12 @@ export const TCP_NODELAY = 1;
 export const TCP_KEEPIDLE = 4;
 export const TCP_KEEPINTVL = 5;
 export const TCP_KEEPCNT = 6;
+export const TCP_INFO = 11;
+export const TCP_THIN_LINEAR_TIMEOUTS = 16;
 export const TCP_USER_TIMEOUT = 18;
+
+/** First bytes of `struct tcp_info`, and the byte offsets of its members. */
+export const TCP_INFO_STRUCT = { byteLength: 60, unacked: 24, lastAckRecv: 56 } as const;
 
 export const MSG_NOSIGNAL = 0x4000;
 

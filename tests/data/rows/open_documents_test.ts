@@ -45,8 +45,7 @@ test("openDocuments() refuses a named table without the column by its row, and a
   using folder = temporaryDirectory();
   const file = folder.write("columns.parquet", await readBytes(fixturePath("parquet/columns.parquet")));
   await assert.rejects(textsOf([file]), {
-    message:
-      /columns\.parquet:1: data: expected one of the columns "text", got "id", "body": rename columns, or name that/,
+    message: /columns\.parquet:1: data: expected one of the columns "text", got "id", "body": name the column of texts/,
   });
   assert.deepEqual(await textsOf([file], "body"), ["a", "b"]);
   await assert.rejects(textsOf([folder.path]), {

@@ -50,12 +50,13 @@ test("parquetRows() reads no other columns than those that are asked for", async
 });
 
 test("parquetRows() names the columns that are there where none is one that is read", async () => {
-  assert.deepEqual(await read(fixture("columns.parquet"), ["messages", "text"]), [
-    [
-      1,
-      'one of the columns "messages", "text" | "id", "body": rename columns, or name that of the text (\'--text-field\')',
-    ],
-  ]);
+  const [row, ...others] = await read(fixture("columns.parquet"), ["messages", "text"]);
+  assert.deepEqual(others, []);
+  assert.match(
+    String(row),
+    /^1,one of the columns "messages", "text" \| "id", "body": name the column of texts \('--text-field'\)/,
+  );
+  assert.match(String(row), /chats are under "messages" or "conversations"/);
 });
 
 test("parquetRows() gives bad cells by their row, and the rows behind them", async () => {

@@ -18,7 +18,7 @@ import { dataSymbols, openLibrary } from "../../../ffi/mod.ts";
 import type { FfiProvider, Library, NativeAddress } from "../../../ffi/types.ts";
 import { type Environment, processEnvironment, processSource } from "../../../runtime/env.ts";
 import { type MpiLibrary, mpiLibraryOf } from "../../../runtime/launchers.ts";
-import { ancestorPrograms } from "../../../runtime/ancestors.ts";
+import { ancestors } from "../../../runtime/ancestors.ts";
 import { runtime, scriptCommand } from "../../../runtime/processes.ts";
 
 /** An open library of MPI. */
@@ -77,7 +77,7 @@ export function launcherDirectories(environment: Environment, programs: readonly
 export async function openMpiLibrary(provider?: FfiProvider): Promise<OpenMpiLibrary> {
   const environment = processEnvironment();
   const sonames = libraryNames(mpiLibraryOf(processSource));
-  const directories = launcherDirectories(environment, ancestorPrograms());
+  const directories = launcherDirectories(environment, ancestors().map(({ program }) => program));
   const library = await openLibrary({ ...MPI, sonames }, { provider, environment, directories });
   return { ...library, ...await readAbi(library), version: versionOf(library) };
 }

@@ -109,6 +109,11 @@ export class Moves {
     for (const moving of this.#underWay) this.#test(moving);
   }
 
+  /** As {@link progress}, between kernels: begins no further messages, which may fail. */
+  progressBegun(): void {
+    for (const moving of this.#underWay) if (moving.begin === undefined) this.#test(moving);
+  }
+
   /**
    * Begins messages between two ranks, and waits for none. Senders first send the lengths, and receivers begin to receive when they have them: MPI
    * itself names no rank where lengths differ.

@@ -69,13 +69,17 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   const [posix, sockets] = [await openPosix(), await openSockets()];
   const meeting = await meet(mpi, sockets, options, deadline);
   const control = await joinHosts({ ...options, ...meeting });
+  mpi.isCutOff = () => control.isCutOff;
+  mpi.report = (text) => control.report(text);
   using kept = new DisposableStack();
   try {
     const hosts = kept.use(await findHosts(control, posix, meeting.token, options.directory));
     const numHosts = new Set(hosts.hostOf).size;
     const where = `${countOf(numHosts, "host")}, joined by MPI: ${mpi.library.version}`;
     if (rank === 0) options.report?.(`${countOf(worldSize, "rank")} on ${where}`);
-    const world = { mpi, pages: new DevicePages(device, posix), hosts, options };
+    const world = { mpi, pages: new DevicePages(device, posix), hosts, options, underWay: new Set<Moves>() };
+    const { pauses } = device.traits;
+    if (pauses !== undefined) kept.use(pauses.use(() => world.underWay.forEach((moves) => moves.progressBegun())));
     return new ProcessGroup(control, openData(control, world, kept.move()));
   } catch (error) {
     control.dispose();
@@ -97,6 +101,8 @@ interface MpiWorld {
   readonly pages: DevicePages;
   readonly hosts: HostRanks;
   readonly options: StagingOptions & Pick<ControlOptions, "report">;
+  /** The messages of its groups, which move on between kernels. */
+  readonly underWay: Set<Moves>;
 }
 
 /** Opens the plane of a group. Collective. @param resources disposed with it */
@@ -105,6 +111,8 @@ function openData(control: ControlPlane, world: MpiWorld, resources: DisposableS
   const { mpi, pages, hosts: { files, hostOf }, options } = world;
   const { device } = pages;
   const moves = new Moves(control, mpi, pages);
+  world.underWay.add(moves);
+  resources.defer(() => void world.underWay.delete(moves));
   const split = (part: ControlPlane): DataPlane => openData(part, world, new DisposableStack());
   const flat = new MpiDataPlane({ control, device, moves, options, split });
   const order = hostsOf(control.worldRanks, hostOf);

@@ -6,7 +6,8 @@
  *   is called when nothing else is left to do, behind a barrier whose request is tested: with all ranks there, it ends.
  * - A rank that does not see the others come within {@link FAREWELL_MS} leaves without it.
  * - After a failure a rank makes no call any more, as messages may be under way from memory that is freed. It leaves after {@link
- *   LINGER_MS}: so the others have the time to say why, before the launcher kills them.
+ *   LINGER_MS}: so the others have the time to say why, before the launcher kills them. Where a host cannot be reached, the launcher is
+ *   ended then (`launcher_end.ts`).
  *
  * Note [The beginning of MPI]: `MPI_Init` blocks until all ranks have come. A rank that fails before it tells its launcher
  * (`early_end.ts`); for one that ends otherwise, the system's alarm ends this process at the deadline, and the launcher says so.
@@ -20,6 +21,7 @@ import type { NativeAddress } from "../../../ffi/types.ts";
 import { blockFor, sleep } from "../../../runtime/clock.ts";
 import { onExit } from "../../../runtime/processes.ts";
 import { mpiBegins } from "./early_end.ts";
+import { endLauncher } from "./launcher_end.ts";
 import { type OpenMpiLibrary, openMpiLibrary } from "./library.ts";
 import { RequestSlots } from "./requests.ts";
 
@@ -37,6 +39,14 @@ export interface JoinDeadline {
   readonly seconds: number;
 }
 
+/** Calls of the system. */
+export interface ProcessCalls {
+  /** Has the system end this process after some seconds; 0 takes that back. */
+  alarm(seconds: number): void;
+  /** Sends a signal to another process. */
+  kill(pid: number, signal: number): void;
+}
+
 /** One process of an MPI world. */
 export class MpiProcess {
   readonly library: OpenMpiLibrary;
@@ -50,9 +60,14 @@ export class MpiProcess {
   nextTag = 1;
   /** True once a group of this process has failed. */
   hasFailed = false;
+  /** True once a host cannot be reached any more. */
+  isCutOff: () => boolean = () => false;
+  /** Receives a line for the user. */
+  report: (text: string) => void = () => {};
+  readonly #calls: ProcessCalls;
 
-  /** Use {@link openMpiProcess}. @param alarm has the system end this process after some seconds; 0 takes that back */
-  constructor(library: OpenMpiLibrary, deadline: JoinDeadline, alarm: (seconds: number) => void) {
+  /** Use {@link openMpiProcess}. */
+  constructor(library: OpenMpiLibrary, deadline: JoinDeadline, calls: ProcessCalls) {
     const { symbols, provider, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN }, funneled } = library;
     const isInitialized = new Int32Array(1);
     symbols.MPI_Initialized(isInitialized);
@@ -61,15 +76,16 @@ export class MpiProcess {
     }
     const provided = Int32Array.of(-1);
     mpiBegins();
-    alarm(secondsUntil(deadline));
+    calls.alarm(secondsUntil(deadline));
     symbols.MPI_Init_thread(provider.nullAddress, provider.nullAddress, funneled, provided);
-    alarm(0);
+    calls.alarm(0);
     if (at(provided, 0, "thread level") < funneled) {
       throw new UnsupportedError(
         `Cannot use ${library.path}: it was built without threads (MPI_THREAD_FUNNELED), and runtimes have several`,
       );
     }
     symbols.MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    this.#calls = calls;
     this.library = library;
     this.requests = new RequestSlots(library);
     this.#communicator = MPI_COMM_WORLD;
@@ -129,8 +145,12 @@ export class MpiProcess {
 
   /** See Note [The end of MPI]. */
   #end(hasFailed: boolean): void {
-    if (hasFailed) return blockFor(LINGER_MS);
-    const { symbols } = this.library;
+    const { symbols, abi } = this.library;
+    if (hasFailed) {
+      blockFor(LINGER_MS);
+      if (this.isCutOff()) endLauncher(abi, (pid, signal) => this.#calls.kill(pid, signal), this.report);
+      return;
+    }
     const end = performance.now() + FAREWELL_MS;
     try {
       const request = this.requests.begin((slot) => symbols.MPI_Ibarrier(this.#communicator, slot));
@@ -160,7 +180,7 @@ export function openMpiProcess(deadline: JoinDeadline): Promise<MpiProcess> {
 
 async function begin(deadline: JoinDeadline): Promise<MpiProcess> {
   const { libc } = await openPosix();
-  const mpi = new MpiProcess(await openMpiLibrary(), deadline, (seconds) => void libc.symbols.alarm(seconds));
+  const mpi = new MpiProcess(await openMpiLibrary(), deadline, libc.symbols);
   await mpi.duplicate(deadline);
   return mpi;
 }

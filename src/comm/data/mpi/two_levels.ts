@@ -101,17 +101,29 @@ export class LevelsDataPlane implements DataPlane {
       if (own > 0) device.copyIn(pointer, new Uint8Array(own));
       return { pointer, shared: undefined };
     });
+    const begun = new Set<Work>();
     return {
       pointer,
-      // A gather ends when this rank's part has been sent, and the ranks of its host read it in place.
-      beginWrite: () => shared?.beginWrite(),
+      beginWrite: () => {
+        // A gather ends when this rank's part has been sent, and the ranks of its host read it in place.
+        for (const work of begun) work.wait();
+        shared?.beginWrite();
+      },
       endWrite: () => shared?.endWrite(),
       gather: (dst, offsets) => {
         const parts = byteLengths.map((length, rank) => ({ length, offset: at(offsets, rank, "offset of rank") }));
-        return this.#gather(dst, pointer, parts, () => {
+        const work = this.#begin(dst, pointer, parts, () => {
           if (shared !== undefined) shared.gather(dst, this.#own.map((rank) => at(offsets, rank, "offset of rank")));
           else this.#copyOwn(dst, pointer, parts);
         });
+        const told: Work = {
+          wait: () => {
+            begun.delete(told);
+            work.wait();
+          },
+        };
+        begun.add(told);
+        return told;
       },
       dispose: () => kept.dispose(),
     };
@@ -134,15 +146,16 @@ export class LevelsDataPlane implements DataPlane {
     const dst = devicePtr(ptr + at(slices, rank, "slice of rank").offset * unit);
     this.reduceScatter({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false });
     const parts = slices.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit }));
-    return this.#gather(ptr, dst, parts, () => this.#gatherOwn(ptr, parts));
+    return this.#whole(this.#begin(ptr, dst, parts, () => this.#gatherOwn(ptr, parts)));
   }
 
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
     const parts = this.#place.control.worldRanks.map((_, rank) => ({ offset: rank * byteLength, length: byteLength }));
-    return this.#gather(dst, src, parts, () => {
+    const work = this.#begin(dst, src, parts, () => {
       this.#copyOwn(dst, src, parts);
       this.#gatherOwn(dst, parts);
     });
+    return this.#whole(work);
   }
 
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
@@ -164,9 +177,19 @@ export class LevelsDataPlane implements DataPlane {
     this.#place.resources[Symbol.dispose]();
   }
 
-  /** Gathers the parts of all ranks, in bytes from `dst`; `src` is this rank's. @param near gathers those of this host */
-  #gather(dst: DevicePtr, src: DevicePtr, parts: readonly ElementRange[], near: () => void): Work {
-    const { control: { rank }, device, moves, order } = this.#place;
+  /** Waits for a gather. */
+  #whole(work: Work): Work {
+    work.wait();
+    return enqueuedWork(this.#place.device);
+  }
+
+  /**
+   * Begins to gather the parts of all ranks, in bytes from `dst`; `src` is this rank's. Messages move on between kernels.
+   *
+   * @param near gathers those of this host
+   */
+  #begin(dst: DevicePtr, src: DevicePtr, parts: readonly ElementRange[], near: () => void): Work {
+    const { control: { rank }, moves, order } = this.#place;
     const own = at(parts, rank, "part of rank");
     const place = this.#own.indexOf(rank);
     const ofOthers = this.#turns.filter((turn) => turn !== this.#own);
@@ -184,17 +207,23 @@ export class LevelsDataPlane implements DataPlane {
       ),
     );
     near();
-    for (const [index, turn] of ofOthers.entries()) {
-      moves.finish(at(receives, index, "turn"), "gathering");
-      this.#place.near?.gatherParts(
-        dst,
-        this.#own.map((_, local) =>
-          turn[local] === undefined ? { offset: 0, length: 0 } : at(parts, turn[local], "part")
-        ),
-      );
-    }
-    moves.finish(sends, "gathering");
-    return enqueuedWork(device);
+    let isOver = false;
+    return {
+      wait: () => {
+        if (isOver) return;
+        isOver = true;
+        for (const [index, turn] of ofOthers.entries()) {
+          moves.finish(at(receives, index, "turn"), "gathering");
+          this.#place.near?.gatherParts(
+            dst,
+            this.#own.map((_, local) =>
+              turn[local] === undefined ? { offset: 0, length: 0 } : at(parts, turn[local], "part")
+            ),
+          );
+        }
+        moves.finish(sends, "gathering");
+      },
+    };
   }
 
   #copyOwn(dst: DevicePtr, src: DevicePtr, parts: readonly ElementRange[]): void {
