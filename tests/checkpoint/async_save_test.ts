@@ -76,6 +76,19 @@ test("asyncSave() writes the bytes of saveCheckpoint() where its copy goes past 
   assert.deepEqual(contents(folder.file("aside/checkpoint-1")), contents(folder.file("blocking/checkpoint-1")));
 });
 
+test("CheckpointStager gives all its memory back", async () => {
+  await using run = await launch({ memoryBytes: 2 ** 26 });
+  const model = await openModel(run, TINY_LLAMA);
+  await model.load();
+  const { allocator } = run.device;
+  const before = allocator.stats.inUse;
+  const stager = new CheckpointStager(run.device);
+  stager.reserve(model);
+  assert.ok(stager.byteLength > 0 && allocator.stats.inUse - before >= stager.byteLength);
+  stager[Symbol.dispose]();
+  assert.deepEqual([stager.byteLength, allocator.stats.inUse], [0, before]);
+});
+
 longTest("asyncSave() keeps the last checkpoints, and replaces one of the same step", async () => {
   using folder = temporaryDirectory();
   const task: Task = { do: "async-save", world: 2, seed: 3, directory: folder.file("out"), keepLast: 2 };

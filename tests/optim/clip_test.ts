@@ -6,9 +6,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as z from "zod";
+import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
+import { replicate } from "../../src/ddp/replicate.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { float32 } from "../../src/dtype.ts";
 import { ArgumentError, NonFiniteError } from "../../src/errors.ts";
+import { Linear } from "../../src/nn/linear.ts";
 import { clipGradNorm, gradNorm } from "../../src/optim/clip.ts";
 import type { NormType } from "../../src/optim/norm.ts";
 import { tensor } from "../../src/tensor/create.ts";
@@ -170,4 +173,22 @@ test("gradNorm() has the same bits in any order of parameters, and for a matrix 
     const parts = [withGrad([7], vector.slice(0, 7)), withGrad([16], vector.slice(7))];
     assert.equal(norm(pieces, parts), whole, `cut at ${cuts}`);
   }
+});
+
+test("clipGradNorm() names the first ten parameters that nothing reduces beside reduced ones, and counts the others", () => {
+  using group = openLoopback(createLoopbackWorld(1), 0, device);
+  const model = new Linear(device, 2, 2);
+  const handle = replicate(model, { mesh: group });
+  const plain = Array.from({ length: 12 }, () => withGrad([1], [1]));
+  for (const [count, end] of [[10, "'"], [11, "' and 1 more"], [12, "' and 2 more"]] as const) {
+    assert.throws(() => clipGradNorm([...model.parameters(), ...plain.slice(0, count)], 1), (error) => {
+      const [, names = "", rest = ""] =
+        /^Cannot clip gradients: nothing reduces '(.*?)('(?: and \d+ more)?) over ranks,/
+          .exec(error instanceof ArgumentError ? error.message : "") ?? assert.fail(String(error));
+      assert.deepEqual([names.split("', '").length, rest], [10, end]);
+      return true;
+    });
+  }
+  plain.forEach(disposeLeaf);
+  handle.dispose();
 });
