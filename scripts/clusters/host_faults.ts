@@ -72,7 +72,11 @@ const FAULTS: readonly HostFault[] = [
     said: LEFT,
   },
   // MPICH's launcher ends the ranks that are left before they can say anything.
-  { name: "a host is killed", begin: () => signalHost("SIGKILL"), said: RegExp(`${LEFT.source}|BAD TERMINATION|PRTE`) },
+  {
+    name: "a host is killed",
+    begin: () => signalHost("SIGKILL"),
+    said: RegExp(`${LEFT.source}|BAD TERMINATION|PRTE|\\[mpiexec@`),
+  },
   {
     name: "files of a host may not grow, as on a full disk",
     begin: () => {

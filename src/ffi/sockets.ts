@@ -45,6 +45,16 @@ export interface Readiness {
   readonly output: boolean;
 }
 
+/** What the other host's kernel has acknowledged of a stream. */
+export interface Answers {
+  /** True if bytes are under way; of those that the other end has no room for, none are. */
+  readonly isUnderWay: boolean;
+  /** Time since anything came that acknowledges bytes, new or again. */
+  readonly silentMs: number;
+  /** Bytes that it has acknowledged, or one more. */
+  readonly bytes: number;
+}
+
 const NOTHING: Readiness = { input: false, output: false };
 
 /** Seconds after which a stream whose other end does not answer any more is over. */
@@ -165,13 +175,16 @@ export class Sockets {
     return result === 0 ? { end: "it was closed" } : moved(result);
   }
 
-  /** True if bytes are under way on a stream, and the other host has acknowledged nothing for so long. */
-  isUnanswered(descriptor: number, ms: number): boolean {
-    const { byteLength, unacked, lastAckRecv } = c.TCP_INFO_STRUCT;
-    const info = new Uint32Array(byteLength / 4);
+  /** What the other host's kernel has acknowledged of a stream. */
+  answers(descriptor: number): Answers {
+    const { byteLength, unacked, lastAckRecv, bytesAcked } = c.TCP_INFO_STRUCT;
+    const info = new DataView(new ArrayBuffer(byteLength));
     this.#libc.symbols.getsockopt(descriptor, c.IPPROTO_TCP, c.TCP_INFO, info, Uint32Array.of(byteLength));
-    return at(info, unacked / 4, "segments under way") > 0 &&
-      at(info, lastAckRecv / 4, "time since the last answer") >= ms;
+    return {
+      isUnderWay: info.getUint32(unacked, true) > 0,
+      silentMs: info.getUint32(lastAckRecv, true),
+      bytes: Number(info.getBigUint64(bytesAcked, true)),
+    };
   }
 
   /** Waits until a stream has input, or takes output where that is wanted; at most `timeoutMs`. */

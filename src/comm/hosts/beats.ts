@@ -5,9 +5,10 @@
  * 1. Each end sends a frame `beat` each {@link BEAT_MS}: the store always, a rank while it waits.
  * 2. The kernel of the other host acknowledges its bytes, whatever the process there does. So a process that computes for long, or is
  *   stopped, counts as alive; so does a process that reads nothing, to which no more bytes are sent.
- * 3. The other host cannot be reached if bytes are under way at {@link MOST_SILENT} beats in a row, and nothing was acknowledged since
- *   the beat before. A process that was stopped itself thus counts one beat, however long it was stopped.
- * 4. Lost bytes are sent again each 0.2 s at first, so some nine times before a host counts as lost.
+ * 3. A beat is silent if bytes are under way that were sent before the beat before it, and nothing was acknowledged since then. After
+ *   {@link MOST_SILENT} such beats in a row the other host cannot be reached. A process that was stopped itself, or was busy, thus counts
+ *   one beat, however long that took; and what it sends right before a beat counts for nothing.
+ * 4. Lost bytes are sent again each 0.2 s at first, so some eight times before a host counts as lost.
  *
  * @module
  */
@@ -15,17 +16,31 @@ import type { Sockets } from "../../ffi/sockets.ts";
 
 /** Time between two beats. */
 export const BEAT_MS = 1000;
-/** Beats without an answer after which the other host cannot be reached: 3 to 4 s after it was cut off. */
-const MOST_SILENT = 3;
+/** Silent beats after which the other host cannot be reached: 3 to 4 s after it was cut off. */
+const MOST_SILENT = 2;
+/** Precision of the kernel's clock. */
+const CLOCK_MS = 10;
 
 /** What one end of a stream knows of the other host. */
 export class Silence {
   #beats = 0;
+  #askedAt: number = performance.now();
+  #sent = 0;
+  /** Bytes that had been sent at the last question. */
+  #sentBefore = 0;
+
+  /** Called with the number of bytes that were sent. */
+  sent(count: number): void {
+    this.#sent += count;
+  }
 
   /** To be asked at each beat, before it is sent. @returns true if the other host cannot be reached any more */
   lasts(sockets: Sockets, descriptor: number): boolean {
-    // Beats come late rather than early, so this is less than the time between two.
-    this.#beats = sockets.isUnanswered(descriptor, 0.9 * BEAT_MS) ? this.#beats + 1 : 0;
+    const { isUnderWay, silentMs, bytes } = sockets.answers(descriptor);
+    const now = performance.now();
+    const isSilent = isUnderWay && bytes < this.#sentBefore && silentMs >= Math.max(1, now - this.#askedAt - CLOCK_MS);
+    this.#beats = isSilent ? this.#beats + 1 : 0;
+    [this.#askedAt, this.#sentBefore] = [now, this.#sent];
     return this.#beats >= MOST_SILENT;
   }
 }

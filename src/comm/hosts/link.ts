@@ -234,6 +234,7 @@ export class StoreLink {
       const moved = this.#sockets.send(this.#descriptor, this.#writer.pending);
       if ("end" in moved) return this.#lose(moved);
       this.#writer.sent(moved.count);
+      this.#silence.sent(moved.count);
       if (moved.count > 0) continue;
       if (performance.now() > end) return this.#lose({ end: `it took nothing for ${longestMs / 1000} s` });
       this.#sockets.poll([{ descriptor: this.#descriptor, wantsOutput: true }], 50);

@@ -360,6 +360,7 @@ export class Store {
       if ("end" in moved) return this.#drop(stream, moved.isUnreachable);
       if (moved.count === 0) return;
       stream.writer.sent(moved.count);
+      stream.silence.sent(moved.count);
     }
     if (stream.isEnding) this.#drop(stream);
   }

@@ -40,7 +40,7 @@ export const _SC_PAGESIZE = 30;
 export const _SC_PHYS_PAGES = 85;
 
 /** Numbers of signals. */
-export const SIGNALS = { SIGKILL: 9, SIGTERM: 15 } as const;
+export const SIGNALS = { SIGKILL: 9 } as const;
 
 /** System call numbers by architecture, as `process.arch` names it. */
 export const SYS_futex: Readonly<Record<string, number>> = { x64: 202, arm64: 98 };

@@ -29,7 +29,7 @@ export const TCP_THIN_LINEAR_TIMEOUTS = 16;
 export const TCP_USER_TIMEOUT = 18;
 
 /** First bytes of `struct tcp_info`, and the byte offsets of its members. */
-export const TCP_INFO_STRUCT = { byteLength: 60, unacked: 24, lastAckRecv: 56 } as const;
+export const TCP_INFO_STRUCT = { byteLength: 128, unacked: 24, lastAckRecv: 56, bytesAcked: 120 } as const;
 
 export const MSG_NOSIGNAL = 0x4000;
 

@@ -145,10 +145,10 @@ export class MpiProcess {
 
   /** See Note [The end of MPI]. */
   #end(hasFailed: boolean): void {
-    const { symbols, abi } = this.library;
+    const { symbols } = this.library;
     if (hasFailed) {
       blockFor(LINGER_MS);
-      if (this.isCutOff()) endLauncher(abi, (pid, signal) => this.#calls.kill(pid, signal), this.report);
+      if (this.isCutOff()) endLauncher((pid, signal) => this.#calls.kill(pid, signal), this.report);
       return;
     }
     const end = performance.now() + FAREWELL_MS;
