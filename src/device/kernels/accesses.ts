@@ -47,41 +47,9 @@ export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePt
   return accesses;
 }
 
-/**
- * Makes a function that adds up the bytes that a call reads and writes, each element once, updated ones twice. It makes no objects,
- * as a trace counts every call.
- */
-export function movedBytesReader(entry: KernelEntry): (args: Arguments) => number {
-  const status = entry.faults ? 2 * CONSTANTS.STATUS_BYTES : 0;
-  const arrays = Object.entries(entry.arrays).map(([name, kind]) => ({
-    name,
-    kind,
-    extent: extentReader(kind, entry),
-    updates: "writes" in kind && kind.updatesIf !== undefined ? productReader([kind.updatesIf], entry) : undefined,
-  }));
-  return (args) => {
-    let bytes = status;
-    for (let i = 0; i < arrays.length; i++) {
-      const array = arrays[i];
-      if (array === undefined) break;
-      const { name, kind, extent, updates } = array;
-      if (kind.optional && args[name] === undefined) continue;
-      const moved = extent(args).elements * dtypeOf(kind, args).byteLength;
-      const times = "updates" in kind || (updates !== undefined && updates(args) !== 0) ? 2 : 1;
-      bytes += times * moved * (kind.list ? listArgument(args, name).length : 1);
-    }
-    return bytes;
-  };
-}
-
-/** Makes a function that counts the floating-point operations of a call. */
-export function flopsReader(entry: KernelEntry): (args: Arguments) => number {
-  return entry.flops === undefined ? () => 0 : productReader(entry.flops, entry);
-}
-
 /** Floating-point operations of a call. */
 export function flopsOf(entry: KernelEntry, args: Arguments): number {
-  return flopsReader(entry)(args);
+  return entry.flops === undefined ? 0 : productOf(entry.flops, entry, args);
 }
 
 function directionOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Access["direction"] {
@@ -94,8 +62,17 @@ const BY_NAME: ReadonlyMap<string, DType> = new Map(DTYPES.map((dtype) => [dtype
 
 /** dtype of an array: the one that its entry names, or the value of the dtype argument of that name. */
 function dtypeOf(kind: ArrayKind, args: Arguments): DType {
-  const name = "reads" in kind ? kind.reads : "updates" in kind ? kind.updates : kind.writes;
-  return BY_NAME.get(name) ?? dtypeArgument(args, name);
+  return fixedDType(kind) ?? dtypeArgument(args, dtypeName(kind));
+}
+
+/** The dtype that an array has in every call; undefined if an argument says it. */
+export function fixedDType(kind: ArrayKind): DType | undefined {
+  return BY_NAME.get(dtypeName(kind));
+}
+
+/** Name of an array's dtype, or of the argument that is its dtype. */
+export function dtypeName(kind: ArrayKind): string {
+  return "reads" in kind ? kind.reads : "updates" in kind ? kind.updates : kind.writes;
 }
 
 /** Size of an array. */
@@ -195,12 +172,38 @@ export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Argume
 
 /** Makes a function that reads the product of dims from the arguments of many calls. */
 export function productReader(dims: readonly Dim[], entry: KernelEntry): (args: Arguments) => number {
-  const [read, sizes] = [sizesReader(dims, entry), new SizeList()];
+  const { constant, names } = factorsOf(dims);
   return (args) => {
-    sizes.count = 0;
-    read(args, sizes);
-    return sizes.product();
+    let product = constant;
+    for (let i = 0; i < names.length; i++) product *= factorOf(args, at(names, i, "factor"), entry);
+    return product;
   };
+}
+
+/** The numbers of a product, multiplied, and the names of its other factors. */
+export function factorsOf(dims: readonly Dim[]): { readonly constant: number; readonly names: readonly string[] } {
+  let constant = 1;
+  const names: string[] = [];
+  for (const factor of dims.flat()) {
+    if (typeof factor === "number") constant *= factor;
+    else if (isConstant(factor)) constant *= CONSTANTS[factor];
+    else names.push(factor);
+  }
+  return { constant, names };
+}
+
+/** A factor of a call by its name: a number, a switch as 0 or 1, the length of a list of arrays, the product of a shape. */
+export function factorOf(args: Arguments, name: string, entry: KernelEntry): number {
+  const value = args[name];
+  if (typeof value === "number") return value;
+  const kind = entry.values[name];
+  if (kind === "switch") return Number(value);
+  if (kind !== undefined && kind !== "shape" && kind !== "strides") return numberArgument(args, name);
+  const list = listArgument(args, name);
+  if (kind === undefined) return list.length;
+  let product = 1;
+  for (let i = 0; i < list.length; i++) product *= at(list, i, "size");
+  return product;
 }
 
 function isConstant(name: string): name is keyof typeof CONSTANTS {
@@ -215,24 +218,13 @@ function sizesReader(dims: readonly Dim[], entry: KernelEntry): SizesReader {
 }
 
 function sizeReader(dim: Dim, entry: KernelEntry): SizesReader {
-  if (typeof dim === "number") return (_, sizes) => sizes.add(dim);
-  if (typeof dim === "object") {
-    const [read, factors] = [sizesReader(dim, entry), new SizeList()];
-    return (args, sizes) => {
-      factors.count = 0;
-      read(args, factors);
-      sizes.add(factors.product());
-    };
-  }
-  if (isConstant(dim)) return (_, sizes) => sizes.add(CONSTANTS[dim]);
-  const kind = entry.values[dim];
-  if (kind === "shape" || kind === "strides") {
+  const kind = typeof dim === "string" ? entry.values[dim] : undefined;
+  if (typeof dim === "string" && (kind === "shape" || kind === "strides")) {
     return (args, sizes) => {
       const list = listArgument(args, dim);
       for (let i = 0; i < list.length; i++) sizes.add(at(list, i, "size"));
     };
   }
-  if (kind === "switch") return (args, sizes) => sizes.add(Number(args[dim]));
-  if (kind === undefined) return (args, sizes) => sizes.add(listArgument(args, dim).length);
-  return (args, sizes) => sizes.add(numberArgument(args, dim));
+  const read = productReader([dim], entry);
+  return (args, sizes) => sizes.add(read(args));
 }
