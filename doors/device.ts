@@ -33,6 +33,7 @@ export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/d
 export type {
   IDENTITY_EVENT,
   KernelFacts,
+  KernelTimes,
   Span,
   Trace,
   TraceCategory,

@@ -51,6 +51,9 @@ export class EventTeller implements TraceSink {
     if (performance.now() - this.#told > KEPT_MS) this.flushAll();
   }
 
+  /** Does nothing: a page draws no kernels. */
+  kernel(): void {}
+
   /** Does nothing: a page needs no event that a killed rank has not told. */
   flush(): void {}
 

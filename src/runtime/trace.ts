@@ -52,28 +52,38 @@ const UNRECORDED: Span = { end: () => {}, [Symbol.dispose]: () => {} };
 
 /** An event of the trace event format. */
 export interface TraceRecord {
-  /** Kind: facts, begin or end of a span, or a kernel. */
-  readonly ph: "M" | "B" | "E" | "X";
+  /** Kind: facts, or begin or end of a span. */
+  readonly ph: "M" | "B" | "E";
   /** The rank. */
   readonly pid: number;
   /** Number of the track. */
   readonly tid?: number;
   /** Microseconds. */
   readonly ts?: number;
-  /** Microseconds that a kernel took. */
-  readonly dur?: number;
-  /** What ran, such as a kernel or a collective of a unit. */
+  /** What ran, such as a collective of a unit. */
   readonly name?: string;
-  /** Category, such as `unit`, `wait` or `kernel`. */
+  /** Category, such as `unit` or `wait`. */
   readonly cat?: string;
   /** Details, shown when the event is selected. */
   readonly args?: Readonly<Record<string, unknown>>;
+}
+
+/** Time of a kernel's call. */
+export interface KernelTimes {
+  /** Number of the track. */
+  readonly tid: number;
+  /** Begin, in microseconds. */
+  readonly ts: number;
+  /** Microseconds that it took. */
+  readonly dur: number;
 }
 
 /** Receives the events of a trace. */
 export interface TraceSink {
   /** Takes one event. */
   event(event: TraceRecord): void;
+  /** Takes a kernel's call. */
+  kernel(name: string, times: KernelTimes, work: KernelFacts): void;
   /** Makes the events so far survive if this process is killed. */
   flush(): void;
   /** No event follows. */
@@ -154,8 +164,7 @@ export class Trace {
   ): void {
     const tid = TRACKS.indexOf(this.within ?? track);
     const dur = Math.round((end - begin) * 1e3) / 1e3;
-    const { flops, bytes } = work;
-    this.#write({ name, cat: "kernel", ph: "X", pid: this.#rank, ts: begin, dur, tid, args: { flops, bytes } });
+    this.#sink?.kernel(name, { tid, ts: begin, dur }, work);
   }
 
   /** Makes the events so far survive if this process is killed. */

@@ -6,16 +6,15 @@
  * @module
  */
 import { makeDirectory, openWritable, removeQuietly, renamePath, type WritableFile } from "./files.ts";
-import { traceFileOf, type TraceRecord, type TraceSink, UNFINISHED } from "./trace.ts";
-
-/** Events that are kept before a write. They are made texts together: one by one between kernels, each takes several times as long. */
-const KEPT_EVENTS = 256;
-
-/** Bytes for the texts of that many events, mostly. */
-const KEPT_BYTES = 2 ** 16;
-
-/** Most bytes of a letter in UTF-8. */
-const BYTES_A_LETTER = 3;
+import {
+  type KernelFacts,
+  type KernelTimes,
+  traceFileOf,
+  type TraceRecord,
+  type TraceSink,
+  UNFINISHED,
+} from "./trace.ts";
+import { TraceText } from "./trace_text.ts";
 
 /**
  * Opens the file of a rank, replacing an earlier run's.
@@ -28,7 +27,7 @@ export function openTraceFile(folder: string, rank: number, report: (text: strin
   const path = traceFileOf(folder, rank);
   const file = openWritable(`${path}${UNFINISHED}`, "create");
   removeQuietly(path);
-  return new TraceFile(path, file, report);
+  return new TraceFile(path, file, new TraceText(rank), report);
 }
 
 class TraceFile implements TraceSink {
@@ -36,37 +35,34 @@ class TraceFile implements TraceSink {
   #file: WritableFile | undefined;
   readonly #path: string;
   readonly #report: (text: string) => void;
-  #events: TraceRecord[] = [];
-  readonly #encoder = new TextEncoder();
-  /** Bytes of the kept text, made once: new ones for each write would be collected in steps. */
-  #bytes = new Uint8Array(KEPT_BYTES);
-  #hasEvents = false;
+  readonly #text: TraceText;
 
-  constructor(path: string, file: WritableFile, report: (text: string) => void) {
+  constructor(path: string, file: WritableFile, text: TraceText, report: (text: string) => void) {
     this.#path = path;
     this.#file = file;
+    this.#text = text;
     this.#report = report;
   }
 
   event(event: TraceRecord): void {
     if (this.#file === undefined) return;
-    this.#events.push(event);
-    if (this.#events.length >= KEPT_EVENTS) this.flush();
+    this.#text.event(event);
+    if (this.#text.isFull) this.flush();
+  }
+
+  kernel(name: string, times: KernelTimes, work: KernelFacts): void {
+    if (this.#file === undefined) return;
+    this.#text.kernel(name, times, work);
+    if (this.#text.isFull) this.flush();
   }
 
   flush(): void {
-    let text = "";
-    for (const event of this.#events) {
-      text += `${this.#hasEvents ? ",\n" : "[\n"}${lineOf(event)}`;
-      this.#hasEvents = true;
-    }
-    this.#events.length = 0;
-    this.#write(text);
+    this.#write(this.#text.take());
   }
 
   close(): void {
     this.flush();
-    this.#write("\n]\n");
+    this.#write(this.#text.end());
     if (this.#file === undefined) return;
     try {
       this.#file.close();
@@ -77,12 +73,10 @@ class TraceFile implements TraceSink {
     }
   }
 
-  #write(text: string): void {
-    if (this.#file === undefined || text === "") return;
-    const most = BYTES_A_LETTER * text.length;
-    if (most > this.#bytes.length) this.#bytes = new Uint8Array(most);
+  #write(text: Uint8Array): void {
+    if (this.#file === undefined || text.length === 0) return;
     try {
-      this.#file.write(this.#bytes.subarray(0, this.#encoder.encodeInto(text, this.#bytes).written));
+      this.#file.write(text);
     } catch (error) {
       this.#giveUp(error);
     }
@@ -93,13 +87,4 @@ class TraceFile implements TraceSink {
     const why = error instanceof Error ? error.message : String(error);
     this.#report(`The trace ends here, with what is in '${this.#path}${UNFINISHED}': ${why}`);
   }
-}
-
-/** An event as JSON. Kernels and ends of spans, which are most events, are put together by hand: that takes half the time. */
-function lineOf(event: TraceRecord): string {
-  const { ph, pid, tid, ts, dur, name, args } = event;
-  if (ph === "E") return `{"ph":"E","pid":${pid},"tid":${tid},"ts":${ts}}`;
-  if (ph !== "X") return JSON.stringify(event);
-  const facts = `{"flops":${args?.["flops"]},"bytes":${args?.["bytes"]}}`;
-  return `{"name":"${name}","cat":"kernel","ph":"X","pid":${pid},"tid":${tid},"ts":${ts},"dur":${dur},"args":${facts}}`;
 }

@@ -111,15 +111,42 @@ test("countingKernels() counts the bytes of all accesses, updates twice", () => 
   const ids = { dtype: float32, n: 2, vocab: 3, cols: 4, y: at(64), w: at(256), ids: at(512) };
   const sources = [at(256), at(512), at(1024)];
   const sum = { dtype: bfloat16, dstDtype: float32, n: 9, accumulate: true, pastCaches: false, dst: at(64), sources };
+  const copy = {
+    dtype: int64,
+    shape: [2, 3, 4],
+    dstStrides: [1, 2, 6],
+    srcStrides: [20, 0, 1],
+    dst: at(8),
+    src: at(800),
+  };
+  const scalar = { ...copy, shape: [], dstStrides: [], srcStrides: [] };
+  const norm = {
+    dtype: bfloat16,
+    rows: 3,
+    cols: 5,
+    eps: 1e-5,
+    zeroCentered: false,
+    y: at(64),
+    rstd: at(128),
+    x: at(256),
+  };
   kernels.gemm(PRODUCT);
   kernels.gemm(updating);
   kernels.embedding(ids);
   kernels.sumRanks(sum);
+  kernels.copyStrided(copy);
+  kernels.copyStrided(scalar);
+  kernels.rmsNorm(norm);
+  kernels.rmsNorm({ ...norm, w: at(512) });
   assert.deepEqual(bytes, [
     expected(accessesOf(KERNELS.gemm, PRODUCT, STATUS)),
     expected(accessesOf(KERNELS.gemm, updating, STATUS)),
     expected(accessesOf(KERNELS.embedding, ids, STATUS)),
     expected(accessesOf(KERNELS.sumRanks, sum, STATUS)),
+    expected(accessesOf(KERNELS.copyStrided, copy, STATUS)),
+    expected(accessesOf(KERNELS.copyStrided, scalar, STATUS)),
+    expected(accessesOf(KERNELS.rmsNorm, norm, STATUS)),
+    expected(accessesOf(KERNELS.rmsNorm, { ...norm, w: at(512) }, STATUS)),
   ]);
   assert.equal(bytes[3], 2 * 9 * 4 + 3 * 9 * 2);
 });

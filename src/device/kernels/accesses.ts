@@ -47,42 +47,9 @@ export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePt
   return accesses;
 }
 
-/**
- * Makes a function that adds up the bytes that a call reads and writes, each element once, updated ones twice. It makes no objects,
- * as a trace counts every call.
- */
-export function movedBytesReader(entry: KernelEntry): (args: Arguments) => number {
-  const status = entry.faults ? 2 * CONSTANTS.STATUS_BYTES : 0;
-  const arrays = Object.entries(entry.arrays).map(([name, kind]) => ({
-    name,
-    kind,
-    dtype: dtypeReader(kind),
-    extent: extentReader(kind, entry),
-    updates: "writes" in kind && kind.updatesIf !== undefined ? productReader([kind.updatesIf], entry) : undefined,
-  }));
-  return (args) => {
-    let bytes = status;
-    for (let i = 0; i < arrays.length; i++) {
-      const array = arrays[i];
-      if (array === undefined) break;
-      const { name, kind, dtype, extent, updates } = array;
-      if (kind.optional && args[name] === undefined) continue;
-      const moved = extent(args).elements * dtype(args).byteLength;
-      const times = "updates" in kind || (updates !== undefined && updates(args) !== 0) ? 2 : 1;
-      bytes += times * moved * (kind.list ? listArgument(args, name).length : 1);
-    }
-    return bytes;
-  };
-}
-
-/** Makes a function that counts the floating-point operations of a call. */
-export function flopsReader(entry: KernelEntry): (args: Arguments) => number {
-  return entry.flops === undefined ? () => 0 : productReader(entry.flops, entry);
-}
-
 /** Floating-point operations of a call. */
 export function flopsOf(entry: KernelEntry, args: Arguments): number {
-  return flopsReader(entry)(args);
+  return entry.flops === undefined ? 0 : productOf(entry.flops, entry, args);
 }
 
 function directionOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Access["direction"] {
@@ -95,14 +62,23 @@ const BY_NAME: ReadonlyMap<string, DType> = new Map(DTYPES.map((dtype) => [dtype
 
 /** dtype of an array: the one that its entry names, or the value of the dtype argument of that name. */
 function dtypeOf(kind: ArrayKind, args: Arguments): DType {
-  return dtypeReader(kind)(args);
+  return fixedDType(kind) ?? dtypeArgument(args, dtypeName(kind));
 }
 
 /** Makes a function that reads the dtype of an array from the arguments of many calls. */
 function dtypeReader(kind: ArrayKind): (args: Arguments) => DType {
-  const name = "reads" in kind ? kind.reads : "updates" in kind ? kind.updates : kind.writes;
-  const dtype = BY_NAME.get(name);
-  return dtype === undefined ? (args) => dtypeArgument(args, name) : () => dtype;
+  const [fixed, name] = [fixedDType(kind), dtypeName(kind)];
+  return fixed === undefined ? (args) => dtypeArgument(args, name) : () => fixed;
+}
+
+/** The dtype that an array has in every call; undefined if an argument says it. */
+export function fixedDType(kind: ArrayKind): DType | undefined {
+  return BY_NAME.get(dtypeName(kind));
+}
+
+/** Name of an array's dtype, or of the argument that is its dtype. */
+export function dtypeName(kind: ArrayKind): string {
+  return "reads" in kind ? kind.reads : "updates" in kind ? kind.updates : kind.writes;
 }
 
 /** Size of an array. */
@@ -209,22 +185,38 @@ export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Argume
 
 /** Makes a function that reads the product of dims from the arguments of many calls. */
 export function productReader(dims: readonly Dim[], entry: KernelEntry): (args: Arguments) => number {
-  const readers = dims.flatMap((dim) => numberReader(dim, entry) ?? []);
-  const [first] = readers;
-  if (readers.length === dims.length && first !== undefined) {
-    if (readers.length === 1) return first;
-    return (args) => {
-      let product = 1;
-      for (let i = 0; i < readers.length; i++) product *= at(readers, i, "reader")(args);
-      return product;
-    };
-  }
-  const [read, sizes] = [sizesReader(dims, entry), new SizeList()];
+  const { constant, names } = factorsOf(dims);
   return (args) => {
-    sizes.count = 0;
-    read(args, sizes);
-    return sizes.product();
+    let product = constant;
+    for (let i = 0; i < names.length; i++) product *= factorOf(args, at(names, i, "factor"), entry);
+    return product;
   };
+}
+
+/** The numbers of a product, multiplied, and the names of its other factors. */
+export function factorsOf(dims: readonly Dim[]): { readonly constant: number; readonly names: readonly string[] } {
+  let constant = 1;
+  const names: string[] = [];
+  for (const factor of dims.flat()) {
+    if (typeof factor === "number") constant *= factor;
+    else if (isConstant(factor)) constant *= CONSTANTS[factor];
+    else names.push(factor);
+  }
+  return { constant, names };
+}
+
+/** A factor of a call by its name: a number, a switch as 0 or 1, the length of a list of arrays, the product of a shape. */
+export function factorOf(args: Arguments, name: string, entry: KernelEntry): number {
+  const value = args[name];
+  if (typeof value === "number") return value;
+  const kind = entry.values[name];
+  if (kind === "switch") return Number(value);
+  if (kind !== undefined && kind !== "shape" && kind !== "strides") return numberArgument(args, name);
+  const list = listArgument(args, name);
+  if (kind === undefined) return list.length;
+  let product = 1;
+  for (let i = 0; i < list.length; i++) product *= at(list, i, "size");
+  return product;
 }
 
 function isConstant(name: string): name is keyof typeof CONSTANTS {
@@ -239,24 +231,13 @@ function sizesReader(dims: readonly Dim[], entry: KernelEntry): SizesReader {
 }
 
 function sizeReader(dim: Dim, entry: KernelEntry): SizesReader {
-  const read = numberReader(dim, entry);
-  if (read !== undefined) return (args, sizes) => sizes.add(read(args));
-  return (args, sizes) => {
-    const list = listArgument(args, String(dim));
-    for (let i = 0; i < list.length; i++) sizes.add(at(list, i, "size"));
-  };
-}
-
-/** Makes a function that reads a dim from the arguments of many calls; undefined for a dim that is a list of sizes. */
-function numberReader(dim: Dim, entry: KernelEntry): ((args: Arguments) => number) | undefined {
-  if (typeof dim === "number") return () => dim;
-  if (typeof dim === "object") return productReader(dim, entry);
-  if (isConstant(dim)) {
-    const value = CONSTANTS[dim];
-    return () => value;
+  const kind = typeof dim === "string" ? entry.values[dim] : undefined;
+  if (typeof dim === "string" && (kind === "shape" || kind === "strides")) {
+    return (args, sizes) => {
+      const list = listArgument(args, dim);
+      for (let i = 0; i < list.length; i++) sizes.add(at(list, i, "size"));
+    };
   }
-  const kind = entry.values[dim];
-  if (kind === "shape" || kind === "strides") return undefined;
-  if (kind === "switch") return (args) => Number(args[dim]);
-  return kind === undefined ? (args) => listArgument(args, dim).length : (args) => numberArgument(args, dim);
+  const read = productReader([dim], entry);
+  return (args, sizes) => sizes.add(read(args));
 }

@@ -41,11 +41,13 @@ export type KernelName = keyof Table;
 export type ArgsOf<K extends KernelName> = KernelArgs<Table[K]>;
 /** The functions of a device. */
 export type Kernels = { readonly [K in KernelName]: (args: ArgsOf<K>) => void };
+/** For each kernel a function of the arguments of its calls. */
+export type OfCalls<R> = { readonly [K in KernelName]: (args: ArgsOf<K>) => R };
 
 /** A kernel's function, for code that treats all kernels alike. */
 export type KernelCall = (args: Arguments) => void;
 
-function isComplete(calls: object): calls is Kernels {
+function isComplete<R>(calls: object): calls is OfCalls<R> {
   return Object.keys(KERNELS).every((name) => name in calls);
 }
 
@@ -54,30 +56,30 @@ export function isKernelName(name: string): name is KernelName {
   return Object.hasOwn(KERNELS, name);
 }
 
-/** Wraps each kernel in `around`, which also gets the call of the `beside` kernel with the same arguments. */
-export function wrapKernels(
+/** Wraps each kernel in `around`, which also gets the arguments and the kernel's function of `beside`. */
+export function wrapKernels<R>(
   kernels: Kernels,
-  beside: Kernels,
-  around: (name: KernelName, call: () => void, other: () => void) => void,
+  beside: OfCalls<R>,
+  around: <A>(name: KernelName, args: A, call: (args: A) => void, other: (args: A) => R) => void,
 ): Kernels {
   const wrap = <K extends KernelName>(name: K): (args: ArgsOf<K>) => void => {
     const call: (args: ArgsOf<K>) => void = kernels[name];
-    const other: (args: ArgsOf<K>) => void = beside[name];
-    return (args) => around(name, () => call(args), () => other(args));
+    const other: (args: ArgsOf<K>) => R = beside[name];
+    return (args) => around(name, args, call, other);
   };
   const calls = Object.fromEntries(Object.keys(KERNELS).filter(isKernelName).map((name) => [name, wrap(name)]));
-  if (!isComplete(calls)) throw new InternalError("a kernel was not wrapped");
+  if (!isComplete<void>(calls)) throw new InternalError("a kernel was not wrapped");
   return calls;
 }
 
 /** Makes a device's kernels, each from its entry at its first call, as a training uses few of them. */
-export function makeKernels(make: (name: string, entry: KernelEntry) => KernelCall): Kernels {
+export function makeKernels<R>(make: (name: string, entry: KernelEntry) => (args: Arguments) => R): OfCalls<R> {
   const table: KernelTable = KERNELS;
-  const onCall = (name: string, entry: KernelEntry): KernelCall => {
-    let made: KernelCall | undefined;
+  const onCall = (name: string, entry: KernelEntry): (args: Arguments) => R => {
+    let made: ((args: Arguments) => R) | undefined;
     return (args) => (made ??= make(name, entry))(args);
   };
   const calls = Object.fromEntries(Object.entries(table).map(([name, entry]) => [name, onCall(name, entry)]));
-  if (!isComplete(calls)) throw new InternalError("a kernel was not made");
+  if (!isComplete<R>(calls)) throw new InternalError("a kernel was not made");
   return calls;
 }

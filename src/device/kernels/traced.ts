@@ -6,19 +6,17 @@
 import type { Trace } from "../../runtime/trace.ts";
 import type { Streams } from "../stream.ts";
 import { type Kernels, wrapKernels } from "./table.ts";
-import { countingKernels, type KernelWork } from "./work.ts";
+import { workOfCalls } from "./work.ts";
 
 /** Wraps kernels with a trace; without a trace, or with one that records no kernels, returns them as they are. */
 export function tracedKernels(kernels: Kernels, trace: Trace | undefined, streams: Streams): Kernels {
   if (trace?.hasKernels !== true) return kernels;
-  let work: KernelWork = { flops: 0, bytes: 0 };
-  return wrapKernels(kernels, countingKernels((of) => work = of), (name, call, count) => {
+  return wrapKernels(kernels, workOfCalls(), (name, args, call, workOf) => {
     const begin = trace.now();
-    call();
+    call(args);
     const end = trace.now();
-    count();
     // Copies from and to other memory belong to no computation, so they are recorded as the host's.
     const { name: stream } = streams.current;
-    trace.kernel(stream === "copy" ? "host" : stream, name, { begin, end }, work);
+    trace.kernel(stream === "copy" ? "host" : stream, name, { begin, end }, workOf(args));
   });
 }
