@@ -83,16 +83,20 @@ class Training:
             self.backward(batch)
             for name, values in values_of((name, parameter.grad) for name, parameter in named).items():
                 gradients[name] += values
+        parameters = [parameter for _, parameter in named]
+        first = [parameter.detach().clone() for parameter in parameters]
         settings = self.training["optimizer"]
-        optimizer = torch.optim.AdamW(
-            [parameter for _, parameter in named], lr=settings["lr"], weight_decay=settings["weightDecay"], eps=settings["eps"], foreach=False
-        )
         losses, norms = [], []
-        for batch in self.training["batches"]:
-            optimizer.zero_grad()
-            losses.append(self.backward(batch))
-            norms.append(self.clip(settings["clip"]))
-            optimizer.step()
+        for course in self.training["courses"]:
+            with torch.no_grad():
+                for parameter, value in zip(parameters, first):
+                    parameter.copy_(value)
+            optimizer = torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weightDecay"], eps=settings["eps"], foreach=False)
+            for batch in course:
+                optimizer.zero_grad()
+                losses.append(self.backward(batch))
+                norms.append(self.clip(settings["clip"]))
+                optimizer.step()
         return {"losses": losses, "norms": norms, "gradients": gradients, "weights": values_of(named)}
 
 

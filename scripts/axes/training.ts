@@ -67,6 +67,8 @@ export interface FamilyOrders {
   readonly stages?: Omit<PipelineOptions, "dtype"> | undefined;
   /** Clipped steps. @default 3 */
   readonly steps?: number;
+  /** Trainings of so many steps, each from the first values and on other batches; the last one leaves its weights. @default 1 */
+  readonly courses?: number;
   /** Batches whose gradients are reported, one after the other. @default 1 */
   readonly gradientBatches?: number;
   /** A Hugging Face folder that is written of the first values: give it to one rank. @default none */
@@ -249,16 +251,19 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
   // With so large an epsilon a gradient that is rounding alone moves its weight as little as it should: by AdamW's own epsilon
   // it would be divided by itself, and norms after a step would tell of nothing else.
   const { lr, weightDecay, eps, clip } = OPTIMIZER;
-  const optimizer = new AdamW(trained(model), { learningRate: lr, weightDecay, eps });
   const [losses, norms, inUse]: [number[], number[], number[]] = [[], [], []];
   if (orders.stages !== undefined) losses.push((await evaluate(run, model, [batchAt(50)])).loss);
-  for (let step = 0; step < steps; step++) {
-    using _frame = scope();
-    optimizer.zeroGrad();
-    losses.push(run.backward(model, batchAt(step)).item());
-    norms.push(clipGradNorm(model.parameters(), clip).item());
-    optimizer.step();
-    inUse.push(rank.device.allocator.stats.inUse);
+  for (let course = 0; course < (orders.courses ?? 1); course++) {
+    if (course > 0) await model.load();
+    const optimizer = new AdamW(trained(model), { learningRate: lr, weightDecay, eps });
+    for (let step = 0; step < steps; step++) {
+      using _frame = scope();
+      optimizer.zeroGrad();
+      losses.push(run.backward(model, batchAt(course * steps + step)).item());
+      norms.push(clipGradNorm(model.parameters(), clip).item());
+      optimizer.step();
+      inUse.push(rank.device.allocator.stats.inUse);
+    }
   }
   const uncut = createHash("sha256");
   for (const parameter of model.parameters()) {

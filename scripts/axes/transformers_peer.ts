@@ -15,10 +15,10 @@ import { isReport, MIXTURES } from "./parity.ts";
 import { type FamilyOrders, type FamilyReport, FIRST_BATCH, OPTIMIZER, tokensOf } from "./training.ts";
 
 /**
- * Clipped steps, and batches whose gradients are compared. Of fewer numbers, chance alone has either side farther from float64 by a half: one
- * norm of a step is off by four units in the last place where those around it are off by one.
+ * Clipped steps of a course, courses, and batches whose gradients are compared. One norm among five may be off by four units in the last place where those around it
+ * are off by one, so of a single course either side may be the farther one by chance; and in long courses roundings grow.
  */
-const [STEPS, GRADIENTS] = [20, 8];
+const LENGTHS = { steps: 5, courses: 4, gradientBatches: 8 } as const;
 
 /** A mesh of ours, and as a DistributedConfig lays it. */
 interface PeerMesh extends Pick<FamilyOrders, "axes" | "expertParallel"> {
@@ -69,7 +69,7 @@ export interface PeerItem {
 }
 
 /**
- * What ours may be off where theirs is off by less: rounding itself. Losses and norms are five numbers each, told in float32, of which each may be
+ * What ours may be off where theirs is off by less: rounding itself. Losses and norms are twenty numbers each, told in float32, of which each may be
  * off by half a unit of the last place.
  */
 const LEAST: PeerDistance = { losses: 2 ** -23, norms: 2 ** -23, gradients: 2 ** -23, weights: 2 ** -24 };
@@ -134,12 +134,16 @@ function trainTheirs(
     { dtype: "float64", ranks: 1, mesh: {} },
     ...meshes.map(({ ranks, config }) => ({ dtype: "float32", ranks, mesh: config })),
   ];
-  const batches = Array.from({ length: STEPS }, (_, step) => rowsOf(vocabSize, step));
+  const { steps, courses, gradientBatches } = LENGTHS;
+  const batches = Array.from(
+    { length: courses },
+    (_, course) => Array.from({ length: steps }, (_, step) => rowsOf(vocabSize, course * steps + step)),
+  );
   const training = {
     ignored: IGNORE_INDEX,
     optimizer: OPTIMIZER,
-    firsts: Array.from({ length: GRADIENTS }, (_, i) => rowsOf(vocabSize, FIRST_BATCH + i)),
-    batches,
+    firsts: Array.from({ length: gradientBatches }, (_, i) => rowsOf(vocabSize, FIRST_BATCH + i)),
+    courses: batches,
     runs,
   };
   writeFileSync(`${folder}/training.json`, JSON.stringify(training));
@@ -199,8 +203,7 @@ export async function transformersParity(
             const ours = await train(ranks, {
               config,
               ...laid,
-              steps: STEPS,
-              gradientBatches: GRADIENTS,
+              ...LENGTHS,
               tellsWeights: true,
             });
             tell({ ...item, ...judged(ours, theirs[i] ?? "no run", exact) });
