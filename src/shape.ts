@@ -4,7 +4,7 @@
  * @module
  */
 import { at } from "./at.ts";
-import { ShapeError } from "./errors.ts";
+import { InternalError, ShapeError } from "./errors.ts";
 
 /** Sizes of a tensor's dims, outermost first. `[]` is a scalar. */
 export type Shape = readonly number[];
@@ -133,13 +133,24 @@ export function broadcastShapes(op: string, a: Shape, b: Shape): number[] {
   return shape;
 }
 
-/** Strides of `layout` seen as `shape`, which it broadcasts to. */
+/**
+ * Strides of `layout` seen as `shape`, which it broadcasts to.
+ *
+ * @throws {InternalError} if it does not: the op has not compared the shapes
+ */
 export function broadcastStrides(layout: Layout, shape: Shape): number[] {
   const lead = shape.length - layout.shape.length;
-  return shape.map((_, dim) => {
-    const own = dim - lead;
-    return own < 0 || layout.shape[own] === 1 ? 0 : at(layout.strides, own, "stride of dim");
+  if (lead < 0) throw notBroadcast(layout.shape, shape);
+  return shape.map((size, dim) => {
+    const own = layout.shape[dim - lead];
+    if (own === undefined || own === 1) return 0;
+    if (own !== size) throw notBroadcast(layout.shape, shape);
+    return at(layout.strides, dim - lead, "stride of dim");
   });
+}
+
+function notBroadcast(from: Shape, to: Shape): InternalError {
+  return new InternalError(`[${from.join(", ")}] is not broadcast to [${to.join(", ")}]`);
 }
 
 /**

@@ -56,6 +56,12 @@ test("broadcastStrides() repeats by stride 0", () => {
   assert.deepEqual(broadcastStrides(denseLayout([3, 1]), [2, 3, 4]), [0, 1, 0]);
   assert.deepEqual(broadcastStrides(denseLayout([]), [2]), [0]);
   assert.deepEqual(broadcastStrides({ shape: [3, 4], strides: [1, 3], offset: 0 }, [3, 4]), [1, 3]);
+  for (const [from, to] of [[[3], [4]], [[2, 3], [3]], [[2, 3], [2, 1]], [[4, 1], [2, 3]]] as const) {
+    assert.throws(() => broadcastStrides(denseLayout(from), to), {
+      name: "InternalError",
+      message: /is not broadcast to/,
+    });
+  }
 });
 
 test("normalizeDim() counts from the back when negative, and refuses others", () => {

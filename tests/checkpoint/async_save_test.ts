@@ -10,6 +10,7 @@ import { CheckpointStager } from "../../src/checkpoint/sharded/stager.ts";
 import { PAST_CACHES_BYTES } from "../../src/device/device.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { launch } from "../../src/train/run.ts";
+import { limitedEnvironment } from "../support/file_limit.ts";
 import { programOf, RUNTIME } from "../support/rank_process.ts";
 import { longTest, sharedTest as test, usualFirst } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
@@ -130,7 +131,11 @@ function runLimited(name: string, blocks: string, args: readonly string[]) {
   const shell = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" "$@"`;
   const runtime = RUNTIME === "deno" ? ["run", "-A", "--no-check"] : [];
   const command = [programOf(RUNTIME) ?? RUNTIME, ...runtime, script, ...args];
-  return spawnSync("/bin/sh", ["-c", shell, ...command], { encoding: "utf8", timeout: 30_000 });
+  return spawnSync("/bin/sh", ["-c", shell, ...command], {
+    encoding: "utf8",
+    timeout: 30_000,
+    env: limitedEnvironment(),
+  });
 }
 
 test("asyncSave() that fails unheard, as no collective follows, ends the program with its error", (context) => {

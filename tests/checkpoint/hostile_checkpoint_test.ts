@@ -4,6 +4,7 @@ import * as fs from "node:fs";
 import process from "node:process";
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { limitedEnvironment } from "../support/file_limit.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Task, TINY_LLAMA } from "./bed.ts";
@@ -208,7 +209,8 @@ test("saveCheckpoint() on a disk that is full leaves the previous checkpoint and
     ];
     // A limit on file sizes stands for the full disk: both fail in the middle of a write.
     const shell = `trap '' XFSZ; ulimit -f ${blocks}; exec "$@"`;
-    const result = spawnSync("bash", ["-c", shell, "bash", ...command, directory, String(step)], { encoding: "utf8" });
+    const args = ["-c", shell, "bash", ...command, directory, String(step)];
+    const result = spawnSync("bash", args, { encoding: "utf8", env: limitedEnvironment() });
     return result.stdout + result.stderr;
   };
   assert.match(run(1, "unlimited"), /^saved\nsaved\n/);
