@@ -15,8 +15,10 @@ import { isReport, MIXTURES } from "./parity.ts";
 import { type FamilyOrders, type FamilyReport, FIRST_BATCH, OPTIMIZER, tokensOf } from "./training.ts";
 
 /**
- * Clipped steps of a course, courses, and batches whose gradients are compared. One norm among five may be off by four units in the last place where those around it
- * are off by one, so of a single course either side may be the farther one by chance; and in long courses roundings grow.
+ * Clipped steps of a course, courses, and batches whose gradients are compared.
+ * - One norm in five may be off by four units in the last place, beside others that are off by one. So a single course may put
+ *   either side farther from float64 by chance.
+ * - Roundings grow with the steps of a course, so there are several short courses in place of a long one.
  */
 const LENGTHS = { steps: 5, courses: 4, gradientBatches: 8 } as const;
 

@@ -37,7 +37,7 @@ const placeRowsOp: ComputeOp<PlaceAttrs> = {
   },
 };
 
-/** Computes with this rank's experts of those that the ranks of a group have together; rows of other ranks' experts become zeros. */
+/** Computes with this rank's experts, a part of the group's. Rows of other ranks' experts become zeros. */
 export function ownExperts(group: ProcessGroup): ExpertExchange {
   return (rows, ends, compute) => {
     const counts = countsOf(ends, at(rows.shape, 0, "dim"), group);

@@ -47,7 +47,7 @@ export interface Readiness {
 
 /** What the other host's kernel has acknowledged of a stream. */
 export interface Answers {
-  /** True if bytes are under way; of those that the other end has no room for, none are. */
+  /** True if bytes are under way. Bytes wait here, and are not under way, while the other end has no room for them. */
   readonly isUnderWay: boolean;
   /** Time since anything came that acknowledges bytes, new or again. */
   readonly silentMs: number;

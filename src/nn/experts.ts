@@ -110,7 +110,7 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
   }
 
   /**
-   * Computes with experts of other ranks as well, of those that exchanges before it have left to this rank. Used by expert parallelism.
+   * Divides the experts that earlier exchanges left to this rank over more ranks, and computes with all of them. Used by expert parallelism.
    *
    * @returns ends that
    */

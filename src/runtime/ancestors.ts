@@ -19,7 +19,7 @@ export interface Ancestor {
   readonly program: string;
 }
 
-/** This process's ancestors, the nearest first; those that may not be looked at are left out. */
+/** This process's ancestors, the nearest first, without processes that this one may not look at. */
 export function ancestors(): readonly Ancestor[] {
   const found: Ancestor[] = [];
   for (let pid = process.ppid, turn = 0; pid > 1 && turn < MOST; turn++) {

@@ -58,6 +58,15 @@ const PRODUCT: ArgsOf<"gemm"> = {
   ...{ a: at(1000), b: at(2000), c: at(3000) },
 };
 
+const COPY = {
+  dtype: int64,
+  shape: [2, 3, 4],
+  dstStrides: [1, 2, 6],
+  srcStrides: [20, 0, 1],
+  dst: at(8),
+  src: at(800),
+};
+
 test("accessesOf() gives direction, dtype and length of every address, gaps included", () => {
   const access = (parameter: string, args: ArgsOf<"gemm">): unknown => {
     const { direction, dtype, address, byteLength, movedBytes } =
@@ -72,15 +81,7 @@ test("accessesOf() gives direction, dtype and length of every address, gaps incl
   assert.deepEqual(access("c", { ...PRODUCT, beta: 0.5 }), ["updates", float32, 3000, 148, 120]);
   assert.deepEqual(access("a", { ...PRODUCT, batch: 0 }), ["reads", bfloat16, 1000, 0, 0]);
 
-  const copy = {
-    dtype: int64,
-    shape: [2, 3, 4],
-    dstStrides: [1, 2, 6],
-    srcStrides: [20, 0, 1],
-    dst: at(8),
-    src: at(800),
-  };
-  const lengths = accessesOf(KERNELS.copyStrided, copy, STATUS).map(({ byteLength }) => byteLength);
+  const lengths = accessesOf(KERNELS.copyStrided, COPY, STATUS).map(({ byteLength }) => byteLength);
   assert.deepEqual(lengths, [(1 + 1 + 4 + 18) * 8, (1 + 20 + 3) * 8]);
 
   const sum = {
@@ -111,15 +112,7 @@ test("countingKernels() counts the bytes of all accesses, updates twice", () => 
   const ids = { dtype: float32, n: 2, vocab: 3, cols: 4, y: at(64), w: at(256), ids: at(512) };
   const sources = [at(256), at(512), at(1024)];
   const sum = { dtype: bfloat16, dstDtype: float32, n: 9, accumulate: true, pastCaches: false, dst: at(64), sources };
-  const copy = {
-    dtype: int64,
-    shape: [2, 3, 4],
-    dstStrides: [1, 2, 6],
-    srcStrides: [20, 0, 1],
-    dst: at(8),
-    src: at(800),
-  };
-  const scalar = { ...copy, shape: [], dstStrides: [], srcStrides: [] };
+  const scalar = { ...COPY, shape: [], dstStrides: [], srcStrides: [] };
   const norm = {
     dtype: bfloat16,
     rows: 3,
@@ -134,7 +127,7 @@ test("countingKernels() counts the bytes of all accesses, updates twice", () => 
   kernels.gemm(updating);
   kernels.embedding(ids);
   kernels.sumRanks(sum);
-  kernels.copyStrided(copy);
+  kernels.copyStrided(COPY);
   kernels.copyStrided(scalar);
   kernels.rmsNorm(norm);
   kernels.rmsNorm({ ...norm, w: at(512) });
@@ -143,7 +136,7 @@ test("countingKernels() counts the bytes of all accesses, updates twice", () => 
     expected(accessesOf(KERNELS.gemm, updating, STATUS)),
     expected(accessesOf(KERNELS.embedding, ids, STATUS)),
     expected(accessesOf(KERNELS.sumRanks, sum, STATUS)),
-    expected(accessesOf(KERNELS.copyStrided, copy, STATUS)),
+    expected(accessesOf(KERNELS.copyStrided, COPY, STATUS)),
     expected(accessesOf(KERNELS.copyStrided, scalar, STATUS)),
     expected(accessesOf(KERNELS.rmsNorm, norm, STATUS)),
     expected(accessesOf(KERNELS.rmsNorm, { ...norm, w: at(512) }, STATUS)),

@@ -38,8 +38,9 @@ function workReader(entry: KernelEntry): (args: Arguments) => KernelWork {
   const arrays = Object.entries(entry.arrays).map(([name, kind]) => {
     const dtype = fixedDType(kind);
     const elements = kind.list ? [...kind.shape, name] : kind.shape;
+    const bytes = dtype === undefined ? elements : [...elements, dtype.byteLength];
     return {
-      moved: factors.product([...elements, dtype?.byteLength ?? 1, "updates" in kind ? 2 : 1]),
+      moved: factors.product("updates" in kind ? [...bytes, 2] : bytes),
       dtype: dtype === undefined ? dtypeName(kind) : undefined,
       optional: kind.optional ? name : undefined,
       updatesIf: "writes" in kind && kind.updatesIf !== undefined ? factors.product([kind.updatesIf]) : undefined,

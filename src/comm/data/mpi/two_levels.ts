@@ -116,14 +116,14 @@ export class LevelsDataPlane implements DataPlane {
           if (shared !== undefined) shared.gather(dst, this.#own.map((rank) => at(offsets, rank, "offset of rank")));
           else this.#copyOwn(dst, pointer, parts);
         });
-        const told: Work = {
+        const gathering: Work = {
           wait: () => {
-            begun.delete(told);
+            begun.delete(gathering);
             work.wait();
           },
         };
-        begun.add(told);
-        return told;
+        begun.add(gathering);
+        return gathering;
       },
       dispose: () => kept.dispose(),
     };
@@ -146,7 +146,7 @@ export class LevelsDataPlane implements DataPlane {
     const dst = devicePtr(ptr + at(slices, rank, "slice of rank").offset * unit);
     this.reduceScatter({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false });
     const parts = slices.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit }));
-    return this.#whole(this.#begin(ptr, dst, parts, () => this.#gatherOwn(ptr, parts)));
+    return this.#finished(this.#begin(ptr, dst, parts, () => this.#gatherOwn(ptr, parts)));
   }
 
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
@@ -155,7 +155,7 @@ export class LevelsDataPlane implements DataPlane {
       this.#copyOwn(dst, src, parts);
       this.#gatherOwn(dst, parts);
     });
-    return this.#whole(work);
+    return this.#finished(work);
   }
 
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
@@ -178,7 +178,7 @@ export class LevelsDataPlane implements DataPlane {
   }
 
   /** Waits for a gather. */
-  #whole(work: Work): Work {
+  #finished(work: Work): Work {
     work.wait();
     return enqueuedWork(this.#place.device);
   }
