@@ -10,8 +10,9 @@ import * as z from "zod";
 import { at } from "../at.ts";
 import { FileError } from "../errors.ts";
 import { LineReader } from "../runtime/lines.ts";
-import { listDirectory, openReadable, pathKind } from "../runtime/files.ts";
-import { IDENTITY_EVENT, type TraceFacts, traceFileOf, UNFINISHED } from "../runtime/trace.ts";
+import { fileByteLength, listDirectory, openReadable, pathKind, readBytesSync } from "../runtime/files.ts";
+import { IDENTITY_EVENT, type TraceFacts, traceFileOf, traceTailOf, UNFINISHED } from "../runtime/trace.ts";
+import { linesOfTail, placeOfTail } from "../runtime/trace_tail.ts";
 import { rankList } from "../words.ts";
 
 /** Most bytes of a trace up to the end of its first event. */
@@ -108,8 +109,8 @@ export function openTraces(folder: string): readonly RankTrace[] {
   return align(traces);
 }
 
-/** The events of a rank, in their order; a last line that is cut off is left out. */
-export function* eventsOf({ file }: Pick<RankTrace, "file">): Generator<TraceEvent> {
+/** The events of a rank, in their order, those of its tail too; a last line that is cut off is left out. */
+export function* eventsOf({ file, rank }: Pick<RankTrace, "file" | "rank">): Generator<TraceEvent> {
   let number = 0;
   let cut: string | undefined;
   for (const line of linesOf(file)) {
@@ -120,6 +121,29 @@ export function* eventsOf({ file }: Pick<RankTrace, "file">): Generator<TraceEve
     const event = eventFrom(text);
     if (event === undefined) cut = text.slice(0, 80);
     else yield event;
+  }
+  if (cut === undefined && file.endsWith(UNFINISHED)) yield* tailEventsOf(file, rank);
+}
+
+/** Events of a rank that are not in its file yet; none if its tail belongs behind fewer lines, and so is in the file. */
+function* tailEventsOf(file: string, rank: number): Generator<TraceEvent> {
+  const path = traceTailOf(file.slice(0, -UNFINISHED.length));
+  if (pathKind(path) !== "file") return;
+  const bytes = readSteady(path);
+  if (placeOfTail(bytes) !== fileByteLength(file)) return;
+  for (const line of linesOfTail(bytes, rank)) {
+    const event = eventFrom(line);
+    if (event === undefined) throw new FileError(path, "read", `it holds no event of a trace: ${line.slice(0, 80)}`);
+    yield event;
+  }
+}
+
+/** Bytes of a file that a rank may be writing at this moment: read until two readings are the same. */
+function readSteady(path: string): Uint8Array {
+  for (let before = readBytesSync(path);;) {
+    const now = readBytesSync(path);
+    if (now.length === before.length && now.every((byte, i) => byte === before[i])) return now;
+    before = now;
   }
 }
 
@@ -170,7 +194,7 @@ export interface TraceSpan {
 }
 
 /** The spans that have begun and ended, in the order of their ends. */
-export function spansOf(trace: Pick<RankTrace, "file">): Generator<TraceSpan> {
+export function spansOf(trace: Pick<RankTrace, "file" | "rank">): Generator<TraceSpan> {
   return spansIn(eventsOf(trace));
 }
 

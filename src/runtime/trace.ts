@@ -104,6 +104,11 @@ export function traceFileOf(folder: string, rank: number): string {
 /** Suffix of a file that its rank has not closed. */
 export const UNFINISHED = ".partial";
 
+/** File of the newest events of a rank's trace while it is written. @param file the rank's file, as it is named when it is closed */
+export function traceTailOf(file: string): string {
+  return `${file}.tail`;
+}
+
 /** Records the events of a rank. It records nothing before it is opened, and after it is closed. */
 export class Trace {
   /** True if calls of kernels are recorded. */

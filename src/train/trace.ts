@@ -7,7 +7,7 @@ import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { listDirectory, pathKind, removePath } from "../runtime/files.ts";
-import { type Span, type Trace, traceFileOf, type Track, UNFINISHED } from "../runtime/trace.ts";
+import { type Span, type Trace, traceFileOf, traceTailOf, type Track, UNFINISHED } from "../runtime/trace.ts";
 import { openTraceFile } from "../runtime/trace_file.ts";
 
 /** The track of each kind of call that moves tensors; all other calls are on the host's track. */
@@ -37,7 +37,8 @@ function removeOthers(folder: string, worldSize: number): void {
   for (const name of names) {
     const rank = Number(/^rank(\d+)\.json/.exec(name)?.[1]);
     if (!(rank >= worldSize)) continue;
-    for (const file of [traceFileOf(folder, rank), `${traceFileOf(folder, rank)}${UNFINISHED}`]) removePath(file);
+    const file = traceFileOf(folder, rank);
+    for (const path of [file, `${file}${UNFINISHED}`, traceTailOf(file)]) removePath(path);
   }
 }
 

@@ -225,7 +225,7 @@ test("a rank that is killed leaves its trace up to the call that it was in", TIM
   const flags = flagsIn(folder, "--steps", "100", "--trace", trace, "fault=1:3:kill-in=gather");
   const { code, stderr } = await run(flags, { allowAll: true });
   assert.equal(code, 137, stderr);
-  assert.deepEqual(fs.readdirSync(trace).sort(), ["rank0.json", "rank1.json.partial"]);
+  assert.deepEqual(fs.readdirSync(trace).sort(), ["rank0.json", "rank1.json.partial", "rank1.json.tail"]);
   const { status, stdout, stderr: said } = fullyshard("trace", trace);
   assert.equal(status, 0, said);
   assert.match(stdout, /\nRank 1 did not come to close its trace\n/);
