@@ -4,7 +4,7 @@
  * @module
  */
 import * as z from "zod";
-import { bool, choice, type ForeignKey, foreignKey, type KeyKind, whole } from "./key.ts";
+import { bool, choice, type ForeignKey, foreignKey, type KeyKind, type KeyTranslation, whole } from "./key.ts";
 
 /** Styles by name; the trainer's own key checks the styles. */
 const styles: KeyKind<"auto" | Readonly<Record<string, string>>> = {
@@ -18,6 +18,9 @@ const anything: KeyKind<unknown> = { schema: z.unknown(), shown: "anything" };
 function axis(name: string, key: string, here: string): ForeignKey {
   return foreignKey(name, whole(1), here, (count, to) => to.set(key, count));
 }
+
+/** Ways in which rows come to their experts, as `ep_implementation` names them. */
+const EXPERTS = ["auto", "all_to_all", "all_reduce", "deepgemm_megamoe"] as const;
 
 /** The keys. */
 export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
@@ -65,11 +68,10 @@ export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
   ),
   foreignKey(
     "ep_implementation",
-    choice(["auto", "all_to_all", "all_reduce", "deepgemm_megamoe"]),
-    "auto or all_to_all: rows go to the ranks of their experts; others are refused",
-    (name, to) => {
-      if (name !== "auto" && name !== "all_to_all") to.refuse("auto or all_to_all", `'${name}'`);
-    },
+    choice(EXPERTS),
+    "auto; all_to_all: rows go to the ranks of their experts; all_reduce: every rank has all rows and the outputs are summed, " +
+      "which needs an `ep_size` equal to `tp_size`; others are refused",
+    (name, to) => to.experts = name,
   ),
   foreignKey(
     "enable_sequence_parallel",
@@ -81,3 +83,21 @@ export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
     if (on) to.refuse("false, and ep_size", "true, which does not say over how many ranks");
   }),
 ];
+
+/** Checks `ep_implementation` against the sizes: the sizes alone decide how rows come to their experts. */
+export function checkExperts(to: KeyTranslation): void {
+  const { experts = "auto", values: { tpSize, epSize } } = to;
+  if (experts === "auto") return;
+  to.key = to.said.get("ep_implementation") ?? to.key;
+  const isSummed = epSize === tpSize;
+  const [expert, tensor] = [["ep_size", epSize], ["tp_size", tpSize]].map(([name, size]) =>
+    size === undefined ? `no ${name}` : `${name} ${size}`
+  );
+  const sizes = `${expert} and ${tensor}`;
+  if (experts === "deepgemm_megamoe") to.refuse("auto, all_to_all or all_reduce", `'${experts}'`);
+  else if (experts === "all_reduce" && !isSummed) {
+    to.refuse("auto or all_to_all, or an ep_size equal to tp_size", `'${experts}' with ${sizes}`);
+  } else if (experts === "all_to_all" && isSummed && epSize !== undefined && epSize !== 1) {
+    to.notice(`with ${sizes} every rank has all rows already, so the experts' outputs are summed, as by all_reduce`);
+  }
+}

@@ -83,6 +83,8 @@ export class KeyTranslation {
   } = {};
   /** The start of ranks. */
   readonly ranks: LaunchedRanks = {};
+  /** `ep_implementation`, if it was given. */
+  experts?: string;
   /** Keys that were read, by their names. */
   readonly said: Map<string, WrittenKey> = new Map();
   /** The key that is being read. */

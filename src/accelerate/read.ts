@@ -10,7 +10,7 @@ import { camelCase, type JsonSchema } from "../config/schema.ts";
 import { FileError } from "../errors.ts";
 import { readText } from "../runtime/files.ts";
 import { CLUSTER_KEYS, PARALLELISM_KEYS } from "./cluster_keys.ts";
-import { DISTRIBUTED_KEYS } from "./distributed_keys.ts";
+import { checkExperts, DISTRIBUTED_KEYS } from "./distributed_keys.ts";
 import { FSDP_KEYS, setStrategy, STRATEGIES } from "./fsdp_keys.ts";
 import { type ForeignKey, KeyTranslation, type LaunchedRanks } from "./key.ts";
 
@@ -109,6 +109,7 @@ export async function readDistributedConfig(source: ForeignSource): Promise<Fore
   const table = tableOf(DISTRIBUTED_KEYS, "");
   const file = await readSource(source, "distributed_config", anything(table));
   takeAll(file.values, table, "", file, to);
+  checkExperts(to);
   to.key = { typed: "distributed_config", where: undefined };
   to.set("strategy", "fsdp");
   to.set("fsdpPlan", "auto");

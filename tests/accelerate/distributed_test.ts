@@ -54,13 +54,36 @@ test("readDistributedConfig() refuses what it does not know or have, by name", a
       [{ fsdp_plan: { "model.layers.*": "free_full_weight" } }, /fsdp_plan.*mode manual/],
       [{ enable_expert_parallel: true }, /enable_expert_parallel.*false, and ep_size.*over how many ranks/],
       [{ ep_implementation: "magic" }, /ep_implementation.*all_to_all/],
-      [{ ep_size: 2, ep_implementation: "all_reduce" }, /ep_implementation.*auto or all_to_all.*'all_reduce'/],
+      [
+        { ep_implementation: "all_reduce", ep_size: 2 },
+        /ep_implementation: expected auto or all_to_all, or an ep_size equal to tp_size, got 'all_reduce' with ep_size 2 and no tp_size$/,
+      ],
+      [{ ep_size: 4, tp_size: 2, ep_implementation: "all_reduce" }, /got 'all_reduce' with ep_size 4 and tp_size 2$/],
+      [{ ep_size: 2, ep_implementation: "deepgemm_megamoe" }, /expected auto, all_to_all or all_reduce, got 'deep/],
       [{ ep_size: 2, ep_plan: { "model.layers.*.mlp.experts": "grouped_gemm" } }, /ep_plan.*auto.*grouped_gemm/],
     ] as const
   ) {
     const { problems } = await readDistributedConfig(config);
     const said = problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`).join();
     assert.match(said, pattern);
+  }
+});
+
+test("ep_implementation fits the sizes, or is told to have no effect", async () => {
+  for (
+    const [config, notices] of [
+      [{ ep_implementation: "all_reduce", ep_size: 2, tp_size: 2 }, []],
+      [{ ep_implementation: "all_reduce" }, []],
+      [{ ep_implementation: "all_to_all", ep_size: 4, tp_size: 2 }, []],
+      [{ ep_implementation: "all_to_all", ep_size: 2, tp_size: 2 }, [
+        /^ep_implementation: with ep_size 2 .* all_reduce$/,
+      ]],
+    ] as const
+  ) {
+    const read = await readDistributedConfig(config);
+    assert.deepEqual(read.problems, []);
+    assert.equal(read.notices.length, notices.length);
+    for (const [i, pattern] of notices.entries()) assert.match(read.notices[i] ?? "", pattern);
   }
 });
 
