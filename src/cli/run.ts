@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { clusterCommand, type ClusterLauncher, runToEnd, shellText, versionOf } from "../launch/cluster_launcher.ts";
 import { isRestricted, rankCommand, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
@@ -43,7 +44,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     out.write(`${runHelp(out.columns())}\n`);
     return 0;
   }
-  requireOneRun(plan);
+  if (plan.cluster === undefined) requireOneRun(plan);
   if (plan.numRanks * plan.numHosts > 1) requireSharedMemory();
   else requirePlatform();
   const script = plan.script.startsWith("/") ? plan.script : `${workingDirectory()}/${plan.script}`;
@@ -55,6 +56,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   if (trace?.file !== undefined && pathKind(trace.file) === "directory") {
     throw new ConfigError([{ path: "--trace", expected: "a file", got: `'${trace.file}', which is a folder` }]);
   }
+  if (plan.cluster !== undefined) return await runByCluster(plan, plan.cluster, script, variables);
   requireProcesses(plan.numRanks);
   using temporary = new DisposableStack();
   const traces = trace?.folder ??
@@ -99,6 +101,25 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const isProfiled = plan.profile && traces !== undefined && outcome.exitCode === 0;
   const exitCode = isProfiled ? await tellProfile(traces, screen) : outcome.exitCode;
   return trace?.file === undefined ? exitCode : await mergeRanks(trace.folder, trace.file, exitCode, screen);
+}
+
+/** Lets a cluster's launcher start the ranks, and gives its exit code. */
+async function runByCluster(
+  plan: LaunchPlan,
+  cluster: ClusterLauncher,
+  script: string,
+  variables: Variables,
+): Promise<number> {
+  const traced = plan.trace === undefined ? {} : { FULLYSHARD_TRACE: plan.trace.folder };
+  const inherited = { ...inheritedVariables(), ...variables, ...traced };
+  const rank = rankCommand(plan, script, inherited);
+  const command = clusterCommand(cluster, plan, rank, versionOf(cluster.program, inherited), inherited);
+  if (cluster.prints) {
+    terminal("stdout").write(`${shellText(command)}\n`);
+    return 0;
+  }
+  terminal("stderr").write(`fullyshard: ${shellText(command)}\n`);
+  return await runToEnd(command, inherited);
 }
 
 /** Refuses to start a run in each process of another launcher. @throws {UnsupportedError} naming the launcher */

@@ -6,6 +6,7 @@
  */
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
 import { ConfigError, type ConfigProblem, InternalError, UnsupportedError } from "../errors.ts";
+import { clusterFlags, type ClusterLauncher, readClusterLauncher } from "./cluster_launcher.ts";
 import { elasticFlags, type ElasticPlan, readElastic, readRange } from "./elastic_plan.ts";
 
 /** Destination of one output stream of a rank. */
@@ -39,6 +40,8 @@ export interface LaunchPlan {
   readonly masterAddr: string;
   /** Port at which the ranks meet; undefined if the launcher chooses one. */
   readonly masterPort: number | undefined;
+  /** The cluster's launcher that starts the ranks; undefined if this one does. */
+  readonly cluster: ClusterLauncher | undefined;
   /** The rules by which ranks are started again; undefined if the first failure ends the run. */
   readonly elastic: ElasticPlan | undefined;
   /** The places at which launchers of several hosts meet in such a run: the first host's, or each host's. */
@@ -121,6 +124,7 @@ export const runFlags: readonly Flag[] = [
     takes: "switch",
     description: "Let several hosts meet without FULLYSHARD_TOKEN: any program that reaches the port may join",
   },
+  ...clusterFlags,
   one("runtime", "<bun|deno|auto>", "Runtime of the ranks; auto: the one that runs this command", "auto"),
   one("deno-args", "<args>", "Arguments for Deno in place of the default permissions, e.g. --deno-args='-A'"),
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
@@ -198,7 +202,8 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
       return isInteger(value) && Number(value) < numHosts;
     }) ?? "0",
   );
-  if (numHosts > 1) checkHosts(text, problems);
+  const cluster = readClusterLauncher(uses, problems);
+  if (numHosts > 1 && cluster === undefined) checkHosts(text, problems);
   expect("monitor-interval", "a positive number of seconds", (value) => Number(value) > 0);
   const backend = text("rdzv-backend");
   if (backend !== undefined && backend !== "static" && backend !== "c10d") {
@@ -215,7 +220,7 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   const [endpoint] = places;
   const port = expect("master-port", "a port from 0 to 65535", isPort) ??
     (endpoint === undefined ? undefined : portOf(endpoint));
-  const trace = numHosts > 1
+  const trace = numHosts > 1 || cluster !== undefined
     ? expect("trace", "a folder, as each host has its own ranks' part of a run", (value) => !/^$|\.json$/.test(value))
     : expect("trace", "a folder, or a file that ends in .json", (value) => value !== "");
   const runtime = expect("runtime", "bun, deno or auto", isRuntime);
@@ -242,6 +247,7 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
     numRanks,
     numHosts,
     hostRank,
+    cluster,
     masterAddr: text("master-addr") ?? (endpoint === undefined ? "127.0.0.1" : hostOf(endpoint)),
     // As in torchrun, port 0 means any free port. Launchers on several hosts cannot agree on one.
     masterPort: Number(port ?? 0) !== 0 ? Number(port) : numHosts > 1 ? TORCHRUN_PORT : undefined,

@@ -14,7 +14,13 @@ const TEXT = 8;
 const TEXT_WORDS = 1024;
 /** What became of a rank whose process or Worker has ended without a word. */
 export const DIED = "died (its process or Worker is gone)";
+
 export const ABORT_WORDS: number = TEXT + TEXT_WORDS;
+
+/** The end of a rank in a sentence about other ranks. @param end undefined if this rank has not heard how it ended */
+export function endInShort(end: string | undefined): string {
+  return end === DIED ? "died" : end ?? "is gone";
+}
 
 /** Longest time that a reader waits for the text. The rank that set the area may lose its core before it has written the text. */
 const TEXT_MS = 2000;

@@ -19,7 +19,7 @@
 import { byteLengthOf, type Call, describeCall, describeInStep, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
-import type { AbortArea, Absence } from "./abort.ts";
+import { type AbortArea, type Absence, endInShort } from "./abort.ts";
 import type { BlockMemory } from "./block_memory.ts";
 import { CALL_LOG_HEAD_WORDS, CALL_LOG_WORDS, CallLog, P2P_ENTRY } from "./call_log.ts";
 import { lazily } from "../lazily.ts";
@@ -312,9 +312,9 @@ export abstract class SharedControlPlane extends ControlPlane {
     // Where the store cannot be asked, the report covers neighbours only.
     const known = this.#refresh() ? this.#peers : this.#followed;
     const missing = known.flatMap((peer) => {
-      // Of the ranks that are gone, only this one died by itself; the others were ended by the abort.
+      // Of the ranks that are gone, only this one is gone by itself; the others were ended by the abort.
       const how = this.worldRank(peer) === absence.dead
-        ? "died"
+        ? endInShort(this.world.deathOf(absence.dead))
         : this.#log.difference(peer) !== undefined
         ? "is in a different collective"
         : this.#log.newest(peer) < call.sequence
