@@ -69,7 +69,7 @@ class Training:
 
     def clip(self, limit):
         """Clips gradients, of whole ones: torch.nn.utils.clip_grad_norm_ takes tensors of one mesh."""
-        gradients = [parameter.grad for parameter in self.model.parameters()]
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         norm = torch.stack([torch.linalg.vector_norm(whole(gradient)) for gradient in gradients]).norm()
         for gradient in gradients:
             gradient.mul_(torch.clamp(limit / (norm + 1e-6), max=1.0).item())
@@ -81,8 +81,10 @@ class Training:
         for batch in self.training["firsts"]:
             self.model.zero_grad()
             self.backward(batch)
-            for name, values in values_of((name, parameter.grad) for name, parameter in named).items():
-                gradients[name] += values
+            for name, parameter in named:
+                # A parameter that only chooses, such as an indexer's, has no gradient.
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                gradients[name] += values_of([(name, gradient)])[name]
         parameters = [parameter for _, parameter in named]
         first = [parameter.detach().clone() for parameter in parameters]
         settings = self.training["optimizer"]
@@ -97,7 +99,11 @@ class Training:
                 losses.append(self.backward(batch))
                 norms.append(self.clip(settings["clip"]))
                 optimizer.step()
-        return {"losses": losses, "norms": norms, "gradients": gradients, "weights": values_of(named)}
+        # Buffers that are saved count as weights that stay.
+        saved = self.model.state_dict()
+        buffers = [(name, buffer) for name, buffer in self.model.named_buffers() if name in saved]
+        still = {name: [0.0] * (buffer.numel() * len(self.training["firsts"])) for name, buffer in buffers}
+        return {"losses": losses, "norms": norms, "gradients": gradients | still, "weights": values_of(named + buffers)}
 
 
 def rank_main(folder, training, number, run, rank):
