@@ -24,11 +24,18 @@ function runExample(name: string, ranks: number): { readonly losses: readonly nu
   return { losses, modelType: config["model_type"] };
 }
 
+/** Requires a loss that falls, by the last five steps together: each step has another text, and some texts are unlike all others. */
+function requireLearning(losses: readonly number[]): void {
+  const last = losses.slice(-5);
+  const mean = last.reduce((sum, loss) => sum + loss, 0) / last.length;
+  assert.ok(mean < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);
+}
+
 test("examples/fsdp_tp.ts trains on 4 ranks", () => {
   const { losses, modelType } = runExample("fsdp_tp", 4);
   assert.equal(modelType, "llama");
   assert.equal(losses.length, 20);
-  assert.ok((losses.at(-1) ?? NaN) < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);
+  requireLearning(losses);
 });
 
 longTest("examples/fsdp_tp.ts trains the same model on 2 and on 4 ranks", () => {
@@ -45,12 +52,12 @@ test("examples/fsdp_cp.ts trains on 2 ranks", () => {
   const { losses, modelType } = runExample("fsdp_cp", 2);
   assert.equal(modelType, "llama");
   assert.equal(losses.length, 20);
-  assert.ok((losses.at(-1) ?? NaN) < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);
+  requireLearning(losses);
 });
 
 test("examples/fsdp_pp.ts trains on 2 ranks", () => {
   const { losses, modelType } = runExample("fsdp_pp", 2);
   assert.equal(modelType, "llama");
   assert.equal(losses.length, 20);
-  assert.ok((losses.at(-1) ?? NaN) < (losses[0] ?? NaN) - 1, `it learns: ${losses}`);
+  requireLearning(losses);
 });
