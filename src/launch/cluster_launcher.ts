@@ -4,12 +4,12 @@
  *
  * @module
  */
-import { spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
 import type { Flag, FlagUse } from "../config/flags.ts";
 import { type ConfigProblem, UnsupportedError } from "../errors.ts";
 import { ENV } from "../runtime/variables.ts";
-import { exitCodeOf, STOP_SIGNALS } from "../runtime/signals.ts";
+import { exitCodeOf, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 import type { RankCommand, Variables } from "./command.ts";
 
 /** Programs that start ranks, by the name of their file. */
@@ -170,14 +170,21 @@ export function shellText({ program, args }: RankCommand): string {
 
 /** Runs a command line to its end, hands signals that stop a run on to it, and gives its exit code. */
 export function runToEnd({ program, args }: RankCommand, variables: Variables): Promise<number> {
-  const child = spawn(program, [...args], { env: { ...variables }, stdio: "inherit" });
-  const listeners = STOP_SIGNALS.map((signal) => [signal, () => void child.kill(signal)] as const);
+  let child: ChildProcess | undefined;
+  // They listen before the program runs: a signal in between would end this process alone.
+  // Deno would take a signal sent by `child.kill` for the cause of the end, whatever the exit code.
+  const hand = (signal: StopSignal): void => {
+    if (child?.pid !== undefined && child.exitCode === null) process.kill(child.pid, signal);
+  };
+  const listeners = STOP_SIGNALS.map((signal) => [signal, () => hand(signal)] as const);
   for (const [signal, listener] of listeners) process.on(signal, listener);
-  return new Promise((resolve, reject) => {
+  return new Promise<number>((resolve, reject) => {
+    child = spawn(program, [...args], { env: { ...variables }, stdio: "inherit" });
     child.once("error", reject);
     child.once("exit", (code, signal) => {
-      for (const [name, listener] of listeners) process.off(name, listener);
       resolve(code ?? (signal === null ? 1 : exitCodeOf(signal)));
     });
+  }).finally(() => {
+    for (const [signal, listener] of listeners) process.off(signal, listener);
   });
 }
