@@ -5,6 +5,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { shellWord } from "../../src/runtime/shell_word.ts";
 import type { MpiLauncher } from "../../tests/support/mpi_world.ts";
 
 const BRIDGE = "fullyshard";
@@ -100,11 +101,6 @@ export function onHosts(
     ]
     : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0"]
       .concat(inTurn ? ["-ppn", "1", "-hosts", addresses.join(",")] : ["-hosts", list]);
-  const line = [...start, "-n", String(size), ...rank].map(quoted).join(" ");
+  const line = [...start, "-n", String(size), ...rank].map(shellWord).join(" ");
   return [script("./in_host.sh"), "1", line];
-}
-
-/** A word for the shell. */
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }

@@ -19,9 +19,6 @@ function axis(name: string, key: string, here: string): ForeignKey {
   return foreignKey(name, whole(1), here, (count, to) => to.set(key, count));
 }
 
-/** Ways in which rows come to their experts, as `ep_implementation` names them. */
-const EXPERTS = ["auto", "all_to_all", "all_reduce", "deepgemm_megamoe"] as const;
-
 /** The keys. */
 export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
   axis("tp_size", "tpSize", "`tpSize`: ranks that compute with parts of the weights"),
@@ -68,7 +65,7 @@ export const DISTRIBUTED_KEYS: readonly ForeignKey[] = [
   ),
   foreignKey(
     "ep_implementation",
-    choice(EXPERTS),
+    choice(["auto", "all_to_all", "all_reduce", "deepgemm_megamoe"]),
     "auto; all_to_all: rows go to the ranks of their experts; all_reduce: every rank has all rows and the outputs are summed, " +
       "which needs an `ep_size` equal to `tp_size`; others are refused",
     (name, to) => to.experts = name,

@@ -7,6 +7,7 @@ import { describeFlags, type Flag, type FlagUse, readFlags } from "../config/fla
 import { ConfigError } from "../errors.ts";
 import { makeDirectory, pathExists, replaceFile } from "../runtime/files.ts";
 import { workingDirectory } from "../runtime/processes.ts";
+import { shellWord } from "../runtime/shell_word.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { countOf, shownName } from "../words.ts";
 import { type Ask, type AskedQuestion, asker, usualAnswers } from "./answers.ts";
@@ -93,15 +94,10 @@ export async function init(argv: readonly string[]): Promise<number> {
     makeDirectory(`${path}${parent}`);
     replaceFile(`${path}/${name}`, text);
   }
-  const enter = folder === "." ? [] : [`cd ${shellWord(folder)}`];
+  const enter = folder === "." ? [] : [`cd ${shellWord(shownName(folder))}`];
   const commands = [...enter, ...nextCommands(choices)].map((command) => `  ${command}`);
   out.write(`Wrote ${countOf(files.size, "file")} in '${shownName(folder)}'. Next:\n${commands.join("\n")}\n`);
   return 0;
-}
-
-/** A path as a shell takes it. */
-function shellWord(path: string): string {
-  return /^[\w./-]+$/.test(path) ? path : `'${shownName(path).replaceAll("'", "'\\''")}'`;
 }
 
 /** A name for a package, from a folder's. */

@@ -9,6 +9,7 @@ import process from "node:process";
 import type { Flag, FlagUse } from "../config/flags.ts";
 import { type ConfigProblem, UnsupportedError } from "../errors.ts";
 import { ENV } from "../runtime/variables.ts";
+import { shellWord } from "../runtime/shell_word.ts";
 import { exitCodeOf, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 import type { RankCommand, Variables } from "./command.ts";
 
@@ -74,6 +75,11 @@ export function readClusterLauncher(
     const expected = `to be left out with --launcher ${program}, which starts, names and ends ranks in its own way`;
     problems.push({ path: `--${other}`, expected, got: "it" });
   }
+  for (const size of ["nproc-per-node", "nnodes"]) {
+    const range = text(size);
+    if (range?.includes(":") !== true) continue;
+    problems.push({ path: `--${size}`, expected: `one number with --launcher ${program}`, got: `'${range}'` });
+  }
   const hostfile = text("hostfile");
   if (name === "srun" && hostfile !== undefined) {
     const expected = "to be left out, as srun takes its job's hosts";
@@ -101,7 +107,7 @@ export interface ClusterSizes {
  *
  * @param rank the command of every rank
  * @param version what the launcher says of itself, by {@link versionOf}
- * @param variables the variables of this process, of which ranks need those that the library reads
+ * @param variables the environment of this process; Open MPI gets the names of those that ranks on other hosts need
  * @throws {UnsupportedError} if the launcher is none that is known
  */
 export function clusterCommand(
@@ -138,7 +144,7 @@ export function clusterCommand(
   );
 }
 
-/** Variables that a user sets for ranks, besides those that launchers set. */
+/** Variables that users set for ranks. Launchers set other ones. */
 const OF_USERS = /^(FULLYSHARD|WANDB|MLFLOW|TENSORBOARD|HF)_|^(OMP_NUM_THREADS|LD_LIBRARY_PATH|NO_COLOR)$/;
 
 /** Names of the variables that are set and that ranks on other hosts need. */
@@ -163,9 +169,7 @@ export function versionOf(program: string, variables: Variables): string {
 
 /** A command line as a shell takes it. */
 export function shellText({ program, args }: RankCommand): string {
-  const quoted = (text: string): string =>
-    /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
-  return [program, ...args].map(quoted).join(" ");
+  return [program, ...args].map(shellWord).join(" ");
 }
 
 /** Runs a command line to its end, hands signals that stop a run on to it, and gives its exit code. */

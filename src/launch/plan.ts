@@ -228,7 +228,8 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
   if (processes === "gpu" && numCards === undefined) throw new InternalError("Nobody has counted the cards");
   const range = readRange(processes);
   const numRanks = range !== undefined ? range.most : processes === "gpu" ? numCards ?? NaN : numCores;
-  const isRange = fewestHosts < numHosts || (range !== undefined && range.fewest < range.most);
+  const isRange = cluster === undefined &&
+    (fewestHosts < numHosts || (range !== undefined && range.fewest < range.most));
   const elastic = readElastic(text, { hosts: fewestHosts, ranks: range?.fewest ?? numRanks, isRange }, problems);
   if (elastic !== undefined && numHosts > 1 && range !== undefined && range.fewest < range.most) {
     const expected = "one number, as ranks of several hosts come and go with their host";

@@ -11,7 +11,7 @@
  *    - any other event: its byte length, its line in UTF-8;
  * 3. a 0. Bytes behind it are left from an earlier, longer tail.
  *
- * UTF-8 is padded to whole floats. Floats have the byte order of the machine, whose ranks alone read them.
+ * UTF-8 is padded to a multiple of 8 bytes. Floats have the byte order of the machine that wrote them.
  *
  * @module
  */
@@ -139,8 +139,8 @@ export function linesOfTail(bytes: Uint8Array, rank: number): readonly string[] 
 }
 
 function floatsOf(bytes: Uint8Array): Float64Array {
-  const whole = Math.floor(bytes.length / FLOAT_BYTES) * FLOAT_BYTES;
-  return new Float64Array(bytes.slice(0, whole).buffer);
+  const byteLength = Math.floor(bytes.length / FLOAT_BYTES) * FLOAT_BYTES;
+  return new Float64Array(bytes.slice(0, byteLength).buffer);
 }
 
 function linesIn(floats: Float64Array, rank: number): readonly string[] {

@@ -73,6 +73,10 @@ test("planRun() takes a cluster's launcher with the flags that have a meaning th
       ["--launcher mpirun --max-restarts 2", /--max-restarts: expected to be left out with --launcher mpirun/],
       ["--launcher mpirun --master-addr a --tee 3", /--master-addr: expected to be left out[^]*--tee: expected/],
       ["--launcher srun --hostfile f", /--hostfile: expected to be left out, as srun takes its job's hosts, got 'f'/],
+      [
+        "--launcher mpirun --nnodes 1:4",
+        /1 problem:\s+--nnodes: expected one number with --launcher mpirun, got '1:4'/,
+      ],
       ["--launcher mpirun --trace run.json", /--trace: expected a folder/],
       ["--hostfile f", /--hostfile: expected to be left out, or --launcher mpirun or srun, got it/],
       ["--print-command", /--print-command: expected to be left out/],
