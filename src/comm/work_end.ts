@@ -6,14 +6,14 @@
 import type { Work } from "./data_plane.ts";
 
 /**
- * Begins work that tells its end once: in the first `wait()`, or when it cannot be begun.
+ * Begins work and disposes `end` once: in the first `wait()`, or when the work cannot be begun.
  *
- * @param end tells it; undefined if nobody listens
+ * @param end disposed at the end of the work; undefined if nothing is to be done then
  */
 export function endingWith(end: Disposable | undefined, begin: () => Work): Work {
   if (end === undefined) return begin();
-  const told = new DisposableStack();
-  told.use(end);
+  const atEnd = new DisposableStack();
+  atEnd.use(end);
   try {
     const work = begin();
     return {
@@ -22,12 +22,12 @@ export function endingWith(end: Disposable | undefined, begin: () => Work): Work
         try {
           work.wait();
         } finally {
-          told.dispose();
+          atEnd.dispose();
         }
       },
     };
   } catch (error) {
-    told.dispose();
+    atEnd.dispose();
     throw error;
   }
 }

@@ -28,7 +28,7 @@ export class EventTeller implements TraceSink {
   /** Open spans by the track's number. */
   readonly #open = new Map<number, DemoEvent[]>();
   #events: DemoEvent[] = [];
-  #told = 0;
+  #flushedAt = 0;
   #step = 0;
 
   /** @param tell receives events in the order in which they happened, with true if the rank waits behind them */
@@ -48,7 +48,7 @@ export class EventTeller implements TraceSink {
     if (event === undefined || this.isQuiet) return;
     this.#events.push(event);
     if (isMoment(event, this.#strategy)) this.#pace?.pass(this.#rank, () => this.#flush(true));
-    if (performance.now() - this.#told > KEPT_MS) this.flushAll();
+    if (performance.now() - this.#flushedAt > KEPT_MS) this.flushAll();
   }
 
   /** Does nothing: a page draws no kernels. */
@@ -67,7 +67,7 @@ export class EventTeller implements TraceSink {
   }
 
   #flush(waits: boolean): void {
-    this.#told = performance.now();
+    this.#flushedAt = performance.now();
     if (this.#events.length > 0) this.#tell(this.#events.splice(0), waits);
   }
 

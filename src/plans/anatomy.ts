@@ -12,8 +12,8 @@ const BLOCK_CLASS = /(?:Layer|Block)$/;
 
 /** Name of a module's class: Hugging Face's where the model's family gives one. */
 export function classNameOf(model: Module, module: Module): string {
-  const told = model instanceof CausalLm ? model.classNames.get(module.constructor) : undefined;
-  return told ?? module.constructor.name;
+  const ofFamily = model instanceof CausalLm ? model.classNames.get(module.constructor) : undefined;
+  return ofFamily ?? module.constructor.name;
 }
 
 /** Names of the classes of all modules below a model, each once. */

@@ -29,9 +29,13 @@ export interface RunSeries {
 /** Longest list that a report holds: longer ones have the mean of several steps as a point. */
 const MOST_POINTS = 2000;
 
-/** Lines of `metrics.jsonl`, which may still come. */
+/**
+ * Lines of `metrics.jsonl`, which may still come. Each line is added to lists that are kept, so a step takes some bytes a number and
+ * another look at a long run reads no older step.
+ */
 export class SeriesLines {
-  readonly #rows = new Map<number, Readonly<Record<string, number>>>();
+  readonly #steps: number[] = [];
+  readonly #values: Record<string, (number | null)[]> = {};
   #badLines = 0;
 
   /** Takes a line without its end. A step that is there twice counts as it was last. */
@@ -40,18 +44,35 @@ export class SeriesLines {
     const row = numbersOf(line);
     const step = row?.["step"];
     if (row === undefined || step === undefined) this.#badLines++;
-    else this.#rows.set(step, row);
+    else this.#put(step, row);
   }
 
-  /** The numbers so far. */
+  /** The numbers so far, in lists to which later lines are added. */
   series(): RunSeries {
-    const sorted = [...this.#rows].toSorted(([a], [b]) => a - b).map(([, row]) => row);
-    const names = new Set(sorted.flatMap((row) => Object.keys(row)));
-    const values: Record<string, (number | null)[]> = {};
-    for (const name of names) if (name !== "step") values[name] = sorted.map((row) => row[name] ?? null);
-    const steps = sorted.flatMap(({ step }) => step === undefined ? [] : [step]);
-    return { steps, values, badLines: this.#badLines };
+    return { steps: this.#steps, values: this.#values, badLines: this.#badLines };
   }
+
+  #put(step: number, row: Readonly<Record<string, number>>): void {
+    const place = placeOf(this.#steps, step);
+    const isNew = this.#steps[place] !== step;
+    if (isNew) this.#steps.splice(place, 0, step);
+    for (const name of Object.keys(row)) {
+      if (name !== "step") this.#values[name] ??= this.#steps.slice(isNew ? 1 : 0).map(() => null);
+    }
+    for (const [name, list] of Object.entries(this.#values)) list.splice(place, isNew ? 0 : 1, row[name] ?? null);
+  }
+}
+
+/** The place of a step in an ascending list, or of the first larger one. Mostly it is the list's end. */
+function placeOf(steps: readonly number[], step: number): number {
+  let [low, high] = [0, steps.length];
+  if ((steps.at(-1) ?? -Infinity) < step) return high;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((steps[middle] ?? NaN) < step) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /** Reads the lines of a whole file. */
@@ -88,12 +109,18 @@ export function thin({ steps, values }: RunSeries, most: number = MOST_POINTS): 
   if (stepsAPoint === 1) return { steps, values, stepsAPoint };
   const starts = Array.from({ length: Math.ceil(steps.length / stepsAPoint) }, (_, i) => i * stepsAPoint);
   const meanOf = (list: readonly (number | null)[], start: number): number | null => {
-    const part = list.slice(start, start + stepsAPoint).filter((value) => value !== null);
-    return part.length === 0 ? null : part.reduce((sum, value) => sum + value, 0) / part.length;
+    let [sum, count] = [0, 0];
+    for (let i = start; i < start + stepsAPoint; i++) {
+      const value = list[i] ?? null;
+      if (value === null) continue;
+      sum += value;
+      count++;
+    }
+    return count === 0 ? null : sum / count;
   };
   return {
     stepsAPoint,
-    steps: starts.flatMap((start) => steps.slice(start, start + stepsAPoint).slice(-1)),
+    steps: starts.map((start) => steps[Math.min(start + stepsAPoint, steps.length) - 1] ?? NaN),
     values: Object.fromEntries(
       Object.entries(values).map(([name, list]) => [name, starts.map((start) => meanOf(list, start))]),
     ),

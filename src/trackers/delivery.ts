@@ -111,8 +111,8 @@ export class Delivery<T> {
     this.#notBefore = performance.now() + this.#times.retryMs;
     const { name, origin } = this.#destination;
     // `fetch failed` says nothing; its cause does.
-    const told = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-    const reason = permissionRemedy(error) ?? (told instanceof Error ? told.message : String(told));
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const reason = permissionRemedy(error) ?? (cause instanceof Error ? cause.message : String(cause));
     this.#warnOnce("down", `${name} at ${origin} cannot be used now: ${reason}. ${METRICS_GO_ON}`);
   }
 

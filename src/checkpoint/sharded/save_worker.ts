@@ -33,7 +33,7 @@ export interface SaveJob extends StagedBoxes {
 }
 
 /** The report of a rank to rank 0. */
-type Told = { readonly files: readonly (readonly [string, WrittenFile])[] } | { readonly failed: string };
+type SaveReport = { readonly files: readonly (readonly [string, WrittenFile])[] } | { readonly failed: string };
 
 async function save(job: SaveJob, progress: SaveProgress): Promise<void> {
   const { rank, partial, memory, sections, completion } = job;
@@ -44,7 +44,7 @@ async function save(job: SaveJob, progress: SaveProgress): Promise<void> {
     }
   });
   progress.writtenBytes = [...own.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
-  if (completion === undefined) return tell(job, { files: [...own] });
+  if (completion === undefined) return writeReport(job, { files: [...own] });
   progress.reach("written");
   workerScope().postMessage(progress.stage);
   completeCheckpoint(completion, new Map([...own, ...filesOfOthers(job, progress)]));
@@ -57,33 +57,33 @@ function requireWanted(progress: SaveProgress, partial: string): void {
 /** Waits for the files of ranks 1, 2, …, in this order. */
 function* filesOfOthers({ size, partial }: SaveJob, progress: SaveProgress): Generator<[string, WrittenFile]> {
   for (let rank = 1; rank < size; rank++) {
-    const path = toldPath(partial, rank);
+    const path = reportPath(partial, rank);
     while (pathKind(path) === "none") {
       requireWanted(progress, partial);
       if (pathKind(partial) === "none") throw new FileError(partial, "write", "it was removed meanwhile", "ENOENT");
       progress.pause(POLL_MS);
     }
-    const told: Told = JSON.parse(readTextSync(path));
-    if ("failed" in told) throw new CheckpointError(partial, `rank ${rank} failed: ${told.failed}`);
+    const report: SaveReport = JSON.parse(readTextSync(path));
+    if ("failed" in report) throw new CheckpointError(partial, `rank ${rank} failed: ${report.failed}`);
     removePath(path);
-    for (const [name, file] of told.files) yield [name, file];
+    for (const [name, file] of report.files) yield [name, file];
   }
 }
 
 /** The path of a rank's report, until rank 0 has read it. */
-function toldPath(partial: string, rank: number): string {
+function reportPath(partial: string, rank: number): string {
   return `${partial}/.rank-${rank}.json`;
 }
 
-function tell({ partial, rank }: SaveJob, told: Told): void {
-  replaceFile(toldPath(partial, rank), JSON.stringify(told));
+function writeReport({ partial, rank }: SaveJob, report: SaveReport): void {
+  replaceFile(reportPath(partial, rank), JSON.stringify(report));
 }
 
 function fail(job: SaveJob, progress: SaveProgress, error: unknown): void {
   const { rank, partial } = job;
   try {
     // A rank that still writes must hear of rank 0's error before it finds the directory gone: that rank's thread removes it.
-    if (rank !== 0) tell(job, { failed: String(error) });
+    if (rank !== 0) writeReport(job, { failed: String(error) });
     else if (progress.isGivenUp) removeQuietly(partial);
   } catch {
     // Rank 0 learns it from the ranks' next collective: what failed may have been the disk.

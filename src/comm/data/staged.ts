@@ -116,7 +116,7 @@ export class StagedDataPlane implements DataPlane {
 
   /** @param hasBefore true if `dst` is the first source of the sum */
   #reduceScatter(args: ReduceScatterArgs, pastCaches: boolean, hasBefore = false): Work {
-    this.#settle();
+    this.#finishTransfers();
     const { src, dtype, slices, dst, dstDtype, scale, accumulate } = args;
     const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
     // A rank's own slice is never staged, so `dst` may be exactly that slice in `src`.
@@ -200,7 +200,7 @@ export class StagedDataPlane implements DataPlane {
 
   transfer(transfers: readonly Transfer[]): Work {
     const { words, ...place } = this.#place;
-    this.#settle();
+    this.#finishTransfers();
     this.#rounds.drain();
     const begun = new TransfersUnderWay({ ...place, words: words.map((own) => own.subarray(LANES)) }, transfers);
     this.#transfers = begun;
@@ -208,14 +208,14 @@ export class StagedDataPlane implements DataPlane {
     return {
       advance: () => this.#guarded(begun, () => begun.advance()),
       wait: () => {
-        if (this.#transfers === begun) this.#settle();
+        if (this.#transfers === begun) this.#finishTransfers();
         enqueuedWork(device).wait();
       },
     };
   }
 
   /** Waits for messages under way. */
-  #settle(): void {
+  #finishTransfers(): void {
     const begun = this.#transfers;
     if (begun === undefined) return;
     this.#guarded(begun, () => begun.finish());
@@ -239,7 +239,7 @@ export class StagedDataPlane implements DataPlane {
 
   /** Gathers all ranks' parts, in bytes from `begin`. Each rank holds its own part in place. */
   gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
-    this.#settle();
+    this.#finishTransfers();
     const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
     const longest = size === 1 ? 0 : parts.reduce((most, { length }) => Math.max(most, length), 0);
     for (let start = 0; start < longest; start += step) {
@@ -266,7 +266,7 @@ export class StagedDataPlane implements DataPlane {
 
   /** Reduces a small array in one round: every rank stages all of it, and every rank combines all. */
   #reduceAtOnce({ ptr, n, dtype, op, scale }: AllReduceArgs): void {
-    this.#settle();
+    this.#finishTransfers();
     const { control: { rank, size }, device: { kernels }, layout, staging } = this.#place;
     const byteLength = n * dtype.byteLength;
     staging.reserve(op === "sum" ? this.#peers : [rank, ...this.#peers], byteLength);

@@ -83,12 +83,12 @@ export interface RowStreamEncoding {
   readonly report: (text: string) => void;
 }
 
-/** Windows with skipped rows that are told of. */
-const MOST_TOLD = 3;
+/** Windows whose skipped rows are reported. */
+const MOST_REPORTS = 3;
 
 /** The encoder of chats, prompts and preferences. */
 export function rowEncoder({ options, columns, print, report }: RowStreamEncoding): WindowEncoder {
-  let told = 0;
+  let reports = 0;
   const encode = async (items: AsyncIterable<StreamItem>): Promise<{ samples: TokenSample[]; count: Counter }> => {
     const samples: TokenSample[] = [];
     const count = new Counter(options);
@@ -99,10 +99,12 @@ export function rowEncoder({ options, columns, print, report }: RowStreamEncodin
     ...{ print, columns, name: options.name },
     encode: async (items) => {
       let encoded = await withLines(items, encode);
-      if (encoded.count.skipped > 0 && told < MOST_TOLD) {
-        told++;
+      if (encoded.count.skipped > 0 && reports < MOST_REPORTS) {
+        reports++;
         encoded = await encode(items(true));
-        report(`Skipped ${encoded.count.describeSkipped()}${told === MOST_TOLD ? "; no more is said of others" : ""}`);
+        report(
+          `Skipped ${encoded.count.describeSkipped()}${reports === MOST_REPORTS ? "; no more is said of others" : ""}`,
+        );
       }
       return encoded.samples.length === 0 ? undefined : samplesOfList(encoded.samples, print);
     },
