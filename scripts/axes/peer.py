@@ -2,9 +2,9 @@
 
     python scripts/axes/peer.py FOLDER
 
-FOLDER holds `model` (a Hugging Face folder) and `training.json` (batches, settings, and the runs: name, dtype, ranks, and the
-fields of a DistributedConfig). Writes `<number of the run>.json`: losses, norms, gradients of the first batches and last weights
-by name, or an error. Each rank is a process that is forked after the imports.
+FOLDER holds Hugging Face folders and `training.json` (names of these, batches, settings, and the runs: dtype, ranks, and the fields of
+a DistributedConfig). Writes `<number of the run>.json`: losses, norms, gradients of the first batches and last weights by name, for
+each model, or an error. Each rank is a process that is forked after the imports.
 """
 
 import json
@@ -25,7 +25,7 @@ SECONDS = 120
 
 
 def compute_in_float64():
-    """Has modules that compute in float32, whatever their inputs are, compute in float64; for a model that has been read."""
+    """Has modules that compute in float32, whatever their inputs are, compute in float64; for models that have been read."""
     torch.float32 = torch.float = torch.float64
     torch.Tensor.float = torch.Tensor.double
 
@@ -38,15 +38,16 @@ def values_of(tensors):
     return {name: whole(tensor).detach().double().flatten().tolist() for name, tensor in tensors}
 
 
+def read_model(path, run):
+    mesh = {} if run["ranks"] == 1 else {"distributed_config": DistributedConfig(**run["mesh"])}
+    # Grouped products of experts are not computed in float64.
+    experts = {"experts_implementation": "eager"} if run["dtype"] == "float64" else {}
+    return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, run["dtype"]), **experts, **mesh).train()
+
+
 class Training:
-    def __init__(self, folder, training, run, rank):
-        dtype = getattr(torch, run["dtype"])
-        mesh = {} if run["ranks"] == 1 else {"distributed_config": DistributedConfig(**run["mesh"])}
-        # Grouped products of experts are not computed in float64.
-        experts = {"experts_implementation": "eager"} if run["dtype"] == "float64" else {}
-        self.model = AutoModelForCausalLM.from_pretrained(os.path.join(folder, "model"), dtype=dtype, **experts, **mesh).train()
-        if run["dtype"] == "float64":
-            compute_in_float64()
+    def __init__(self, model, training, run, rank):
+        self.model = model
         # Ranks of a tensor axis, the innermost one, read the same rows.
         tensor = run["mesh"].get("tp_size", 1)
         self.parts, self.part = run["ranks"] // tensor, rank // tensor
@@ -86,19 +87,14 @@ class Training:
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 gradients[name] += values_of([(name, gradient)])[name]
         parameters = [parameter for _, parameter in named]
-        first = [parameter.detach().clone() for parameter in parameters]
         settings = self.training["optimizer"]
         losses, norms = [], []
-        for course in self.training["courses"]:
-            with torch.no_grad():
-                for parameter, value in zip(parameters, first):
-                    parameter.copy_(value)
-            optimizer = torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weightDecay"], eps=settings["eps"], foreach=False)
-            for batch in course:
-                optimizer.zero_grad()
-                losses.append(self.backward(batch))
-                norms.append(self.clip(settings["clip"]))
-                optimizer.step()
+        optimizer = torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weightDecay"], eps=settings["eps"], foreach=False)
+        for batch in self.training["steps"]:
+            optimizer.zero_grad()
+            losses.append(self.backward(batch))
+            norms.append(self.clip(settings["clip"]))
+            optimizer.step()
         # Buffers that are saved count as weights that stay.
         saved = self.model.state_dict()
         buffers = [(name, buffer) for name, buffer in self.model.named_buffers() if name in saved]
@@ -115,7 +111,10 @@ def rank_main(folder, training, number, run, rank):
         if run["ranks"] > 1:
             store = f"file://{os.path.abspath(folder)}/store-{number}"
             dist.init_process_group("gloo", init_method=store, rank=rank, world_size=run["ranks"])
-        found = Training(folder, training, run, rank).train()
+        models = [read_model(os.path.join(folder, name), run) for name in training["models"]]
+        if run["dtype"] == "float64":
+            compute_in_float64()
+        found = [Training(model, training, run, rank).train() for model in models]
     except Exception as error:  # whatever a model or a style throws is what is told of the mesh
         traceback.print_exc()
         found = {"error": f"{type(error).__name__}: {error}"}

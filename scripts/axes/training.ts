@@ -37,6 +37,7 @@ import { dtypeFrom, float32 } from "../../src/dtype.ts";
 import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { Run } from "../../src/train/run.ts";
 import { ownedValues } from "../../tests/support/owned.ts";
+import type { DeviceOrders } from "./serve.ts";
 
 /** Where a rank is. */
 export interface AxesRank {
@@ -45,9 +46,11 @@ export interface AxesRank {
 }
 
 /** What is trained, and over which axes. */
-export interface FamilyOrders {
+export interface FamilyOrders extends DeviceOrders {
   readonly config: Readonly<Record<string, unknown>>;
   readonly axes: MeshShape;
+  /** Of the first values. @default 3 */
+  readonly seed?: number;
   readonly mode?: "fsdp" | "ddp";
   readonly checkpointing?: boolean;
   /** The dtype of forward and backward, where they are not float32; gradients are reduced in float32. */
@@ -67,8 +70,6 @@ export interface FamilyOrders {
   readonly stages?: Omit<PipelineOptions, "dtype"> | undefined;
   /** Clipped steps. @default 3 */
   readonly steps?: number;
-  /** Trainings of so many steps, each from the first values and on other batches; the last one leaves its weights. @default 1 */
-  readonly courses?: number;
   /** Batches whose gradients are reported, one after the other. @default 1 */
   readonly gradientBatches?: number;
   /** A Hugging Face folder that is written of the first values: give it to one rank. @default none */
@@ -160,9 +161,9 @@ export async function laidOut(
 ): Promise<{ readonly run: Run; readonly model: CausalLm; readonly adapter: Lora | undefined }> {
   const { device, group } = rank;
   const { config, axes, mode = "fsdp", checkpointing = false, lora = false, commStrategy, stages } = orders;
-  const { sequenceParallel = false, expertParallel = false, paramDtype } = orders;
+  const { sequenceParallel = false, expertParallel = false, paramDtype, seed = 3 } = orders;
   const run = new Run({ device, group, axes, print: () => undefined });
-  const model = await openModel(run, config, { seed: 3 });
+  const model = await openModel(run, config, { seed });
   const names = run.mesh.axes;
   const adapter = lora ? addLora(model, { r: 3, loraAlpha: 6 }) : undefined;
   if (names.includes("context")) parallelizeContext(model, run.mesh.get("context"), { commStrategy });
@@ -253,17 +254,14 @@ export async function trainFamily(rank: AxesRank, orders: FamilyOrders): Promise
   const { lr, weightDecay, eps, clip } = OPTIMIZER;
   const [losses, norms, inUse]: [number[], number[], number[]] = [[], [], []];
   if (orders.stages !== undefined) losses.push((await evaluate(run, model, [batchAt(50)])).loss);
-  for (let course = 0; course < (orders.courses ?? 1); course++) {
-    if (course > 0) await model.load();
-    const optimizer = new AdamW(trained(model), { learningRate: lr, weightDecay, eps });
-    for (let step = 0; step < steps; step++) {
-      using _frame = scope();
-      optimizer.zeroGrad();
-      losses.push(run.backward(model, batchAt(course * steps + step)).item());
-      norms.push(clipGradNorm(model.parameters(), clip).item());
-      optimizer.step();
-      inUse.push(rank.device.allocator.stats.inUse);
-    }
+  const optimizer = new AdamW(trained(model), { learningRate: lr, weightDecay, eps });
+  for (let step = 0; step < steps; step++) {
+    using _frame = scope();
+    optimizer.zeroGrad();
+    losses.push(run.backward(model, batchAt(step)).item());
+    norms.push(clipGradNorm(model.parameters(), clip).item());
+    optimizer.step();
+    inUse.push(rank.device.allocator.stats.inUse);
   }
   const uncut = createHash("sha256");
   for (const parameter of model.parameters()) {

@@ -8,6 +8,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { fileURLToPath } from "node:url";
+import { median } from "../../bench/figures.ts";
 import { IGNORE_INDEX } from "../../doors/nn.ts";
 import { runPooled } from "../../tests/support/rank_pool.ts";
 import { ZOO, zooModels } from "../zoo/families.ts";
@@ -15,12 +16,13 @@ import { isReport, MIXTURES } from "./parity.ts";
 import { type FamilyOrders, type FamilyReport, FIRST_BATCH, OPTIMIZER, tokensOf } from "./training.ts";
 
 /**
- * Clipped steps of a course, courses, and batches whose gradients are compared.
- * - One norm in five may be off by four units in the last place, beside others that are off by one. So a single course may put
- *   either side farther from float64 by chance.
- * - Roundings grow with the steps of a course, so there are several short courses in place of a long one.
+ * Clipped steps of a course from the first values of each seed, and batches whose gradients are compared.
+ * - A model passes roundings of its first layers on through all others, and a router may choose another expert for one of them. So
+ *   the distance of one model is mostly that of a few roundings, and the median over several models is judged.
+ * - Roundings grow with the steps of a course, so courses are short.
  */
-const LENGTHS = { steps: 5, courses: 4, gradientBatches: 8 } as const;
+const LENGTHS = { steps: 5, gradientBatches: 4 } as const;
+const SEEDS = [3, 4, 5, 6, 7] as const;
 
 /** A mesh of ours, and as a DistributedConfig lays it. */
 interface PeerMesh extends Pick<FamilyOrders, "axes" | "expertParallel"> {
@@ -65,14 +67,17 @@ export interface PeerItem {
   readonly tied: boolean;
   /** `skipped` where transformers has no such training. */
   readonly status: "pass" | "fail" | "skipped";
+  /** Medians over the models. */
   readonly ours?: PeerDistance;
   readonly theirs?: PeerDistance;
+  /** Medians of ours divided by theirs. */
+  readonly ratios?: PeerDistance;
   readonly reason?: string;
 }
 
 /**
- * What ours may be off where theirs is off by less: rounding itself. Losses and norms are twenty numbers each, told in float32, of which each may be
- * off by half a unit of the last place.
+ * What ours may be off where theirs is off by less: rounding itself. Losses and norms are five numbers each, told in float32, of which each may be off
+ * by half a unit of the last place.
  */
 const LEAST: PeerDistance = { losses: 2 ** -23, norms: 2 ** -23, gradients: 2 ** -23, weights: 2 ** -24 };
 /** Share by which two distances differ by chance, as their sums are in other orders: transformers' own over two meshes do. */
@@ -131,21 +136,18 @@ function trainTheirs(
   folder: string,
   vocabSize: number,
   meshes: readonly PeerMesh[],
-): readonly (Course | string)[] {
+): readonly (readonly Course[] | string)[] {
   const runs = [
     { dtype: "float64", ranks: 1, mesh: {} },
     ...meshes.map(({ ranks, config }) => ({ dtype: "float32", ranks, mesh: config })),
   ];
-  const { steps, courses, gradientBatches } = LENGTHS;
-  const batches = Array.from(
-    { length: courses },
-    (_, course) => Array.from({ length: steps }, (_, step) => rowsOf(vocabSize, course * steps + step)),
-  );
+  const { steps, gradientBatches } = LENGTHS;
   const training = {
     ignored: IGNORE_INDEX,
     optimizer: OPTIMIZER,
     firsts: Array.from({ length: gradientBatches }, (_, i) => rowsOf(vocabSize, FIRST_BATCH + i)),
-    courses: batches,
+    steps: Array.from({ length: steps }, (_, step) => rowsOf(vocabSize, step)),
+    models: SEEDS.map(folderOf),
     runs,
   };
   writeFileSync(`${folder}/training.json`, JSON.stringify(training));
@@ -158,7 +160,7 @@ function trainTheirs(
   return runs.map((_, number) => {
     const path = `${folder}/${number}.json`;
     if (!existsSync(path)) return `no rank told anything: status ${status}: ${lastLine(stderr)}`;
-    const found: Course | { readonly error: string } = JSON.parse(readFileSync(path, "utf8"));
+    const found: readonly Course[] | { readonly error: string } = JSON.parse(readFileSync(path, "utf8"));
     return "error" in found ? lastLine(found.error) : found;
   });
 }
@@ -167,18 +169,51 @@ function lastLine(text: string): string {
   return text.trim().split("\n").at(-1) ?? "";
 }
 
-function judged(ours: Course, theirs: Course | string, exact: Course): Omit<PeerItem, "mesh" | "family" | "tied"> {
+/** The name of the Hugging Face folder of a seed's first values. */
+function folderOf(seed: number): string {
+  return `model-${seed}`;
+}
+
+function judged(
+  ours: readonly Course[],
+  theirs: readonly Course[] | string,
+  exact: readonly Course[],
+): Omit<PeerItem, "mesh" | "family" | "tied"> {
   if (typeof theirs === "string") return { status: "skipped", reason: `transformers: ${theirs}` };
-  const [own, other] = [distanceOf(ours, exact), distanceOf(theirs, exact)];
-  const farther = Object.entries(LEAST).flatMap(([key, least]) => {
-    const [a, b] = [own, other].map((distance) => new Map(Object.entries(distance)).get(key) ?? NaN);
-    return a !== undefined && b !== undefined && a <= Math.max(CHANCE * b, least) ? [] : [`${key} ${a} beside ${b}`];
-  });
-  const status = farther.length === 0 ? "pass" : "fail";
-  const reason = farther.length === 0
-    ? {}
-    : { reason: `farther from float64 than transformers: ${farther.join("; ")}` };
-  return { status, ours: own, theirs: other, ...reason };
+  const distances = (courses: readonly Course[]): readonly PeerDistance[] =>
+    exact.map((expected, i) => distanceOf(courses[i] ?? missing(i), expected));
+  const [own, others] = [distances(ours), distances(theirs)];
+  const ratios = ofEach((key) =>
+    own.map((distance, i) => distance[key] / Math.max(others[i]?.[key] ?? NaN, LEAST[key] / CHANCE))
+  );
+  const result = {
+    ours: ofEach((key) => own.map((one) => one[key])),
+    theirs: ofEach((key) => others.map((one) => one[key])),
+  };
+  const farther = KEYS.filter((key) => !(ratios[key] <= CHANCE)).map((key) => `${key} ${ratios[key].toFixed(2)} times`);
+  if (farther.length === 0) return { status: "pass", ...result, ratios };
+  return { status: "fail", ...result, ratios, reason: `farther from float64 than transformers: ${farther.join("; ")}` };
+}
+
+const KEYS = ["losses", "norms", "gradients", "weights"] as const satisfies readonly (keyof PeerDistance)[];
+
+/** The median of each key's numbers; NaN where one of them is none. */
+function ofEach(numbers: (key: keyof PeerDistance) => readonly number[]): PeerDistance {
+  const middle = (key: keyof PeerDistance): number => {
+    const all = numbers(key);
+    return all.some(Number.isNaN) ? NaN : median(all) ?? NaN;
+  };
+  const [losses, norms, gradients, weights] = [
+    middle("losses"),
+    middle("norms"),
+    middle("gradients"),
+    middle("weights"),
+  ];
+  return { losses, norms, gradients, weights };
+}
+
+function missing(place: number): never {
+  throw new Error(`model ${place} was not trained`);
 }
 
 /** Trains families over meshes whose names contain `part`, and calls `tell` with each item. */
@@ -196,18 +231,19 @@ export async function transformersParity(
     for (const { tied, hfConfig: config } of zooModels(family)) {
       const folder = mkdtempSync(`${tmpdir()}/fullyshard-peer-`);
       try {
-        await train(1, { config, axes: { shard: 1 }, steps: 0, folder: `${folder}/model` });
+        for (const seed of SEEDS) {
+          await train(1, { config, seed, axes: { shard: 1 }, steps: 0, folder: `${folder}/${folderOf(seed)}` });
+        }
         const [exact, ...theirs] = trainTheirs(python, folder, Number(config["vocab_size"]), meshes);
         for (const [i, { name: mesh, ranks, config: _, ...laid }] of meshes.entries()) {
           const item = { mesh, family, tied };
           try {
             if (exact === undefined || typeof exact === "string") throw new Error(`no float64 training: ${exact}`);
-            const ours = await train(ranks, {
-              config,
-              ...laid,
-              ...LENGTHS,
-              tellsWeights: true,
-            });
+            const ours: Course[] = [];
+            for (const seed of SEEDS) {
+              const orders = { config, seed, ...laid, ...LENGTHS, cpuMath: "auto", tellsWeights: true } as const;
+              ours.push(await train(ranks, orders));
+            }
             tell({ ...item, ...judged(ours, theirs[i] ?? "no run", exact) });
           } catch (error) {
             tell({ ...item, status: "fail", reason: error instanceof Error ? error.message : String(error) });
