@@ -90,8 +90,12 @@ const FAULTS: readonly HostFault[] = [
     said: UNWRITTEN,
   },
   {
-    name: "30 % of packets are lost",
-    begin: () => lossIn("fullyshard2", 30),
+    name: "30 % of packets are lost for 40 s",
+    begin: async () => {
+      lossIn("fullyshard2", 30);
+      await pause(40_000);
+      lossIn("fullyshard2", 0);
+    },
     obstacle: () => onPath("nft") ? undefined : "needs nft",
   },
 ];
@@ -180,7 +184,8 @@ async function tryFault(
     return { status: "fail", reason: `${told}; differs from step ${differs + 1} on, of ${lines.length}` };
   }
   const isTold = fault.said === undefined || words.some((text) => fault.said?.test(text)) || fault.said.test(output);
-  return { status: isTold ? "pass" : "fail", reason: `${told}; nothing lost` };
+  if (isTold) return { status: "pass", reason: `${told}; nothing lost` };
+  return { status: "fail", reason: `${told}; not told: ${words.join(" | ")} ${output}`.slice(0, 1200) };
 }
 
 /** What a rank runs: its errors go to a file, as launchers lose lines of ranks that they kill; the clock of host 2 may be another. */

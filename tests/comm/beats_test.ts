@@ -44,7 +44,7 @@ test("a peer that lives counts as there, also if it reads nothing until no more 
     assert.ok("count" in moved);
     silence.sent(moved.count);
     // What was sent a moment ago may be under way.
-    assert.ok(!silence.lasts(sockets, near));
+    assert.notEqual(silence.next(sockets, near), "lost");
   }
   assert.ok(!sockets.answers(near).isUnderWay);
   for (const descriptor of [near, far]) sockets.close(descriptor);
@@ -57,16 +57,18 @@ test("bytes that were sent right before each beat are no sign of silence, older 
   for (let beat = 0; beat < 10; beat++) {
     silence.sent(100); // by a rank that computed before, so nothing came for long
     sockets.told = { isUnderWay: true, silentMs: Infinity, bytes };
-    assert.ok(!silence.lasts(sockets, 0));
+    assert.equal(silence.next(sockets, 0), "wait");
     bytes += 100;
   }
   sockets.told = { isUnderWay: true, silentMs: Infinity, bytes };
-  const ends = [0, 1, 2].map(() => silence.lasts(sockets, 0));
-  assert.deepEqual(ends, [false, false, false], "all was acknowledged");
+  const ends = [0, 1, 2].map(() => silence.next(sockets, 0));
+  assert.deepEqual(ends, ["wait", "wait", "wait"], "all was acknowledged");
   silence.sent(5);
-  assert.deepEqual([0, 1, 2].map(() => silence.lasts(sockets, 0)), [false, false, true], "the last ones were not");
+  assert.deepEqual([0, 1, 2].map(() => silence.next(sockets, 0)), ["wait", "wait", "lost"], "the last ones were not");
   sockets.told = { isUnderWay: true, silentMs: 0, bytes };
-  assert.ok(!silence.lasts(sockets, 0), "something was acknowledged again");
+  assert.equal(silence.next(sockets, 0), "wait", "something was acknowledged again");
+  sockets.told = { isUnderWay: false, silentMs: Infinity, bytes };
+  assert.equal(silence.next(sockets, 0), "send");
 });
 
 test("a link loses a store whose host does not answer, and keeps one that is silent", TIMEOUT, async () => {

@@ -292,10 +292,9 @@ export class StoreLink {
   #beat(now: number): void {
     if (now - this.#beatAt < BEAT_MS || this.#isLeaving || !this.#isOpen) return;
     this.#beatAt = now;
-    if (this.#silence.lasts(this.#sockets, this.#descriptor)) {
-      return this.#lose({ end: "its host does not answer any more", isUnreachable: true });
-    }
-    if (this.#writer.length === 0) this.#writer.write("beat");
+    const next = this.#silence.next(this.#sockets, this.#descriptor);
+    if (next === "lost") return this.#lose({ end: "its host does not answer any more", isUnreachable: true });
+    if (next === "send" && this.#writer.length === 0) this.#writer.write("beat");
     this.#send();
   }
 

@@ -317,14 +317,15 @@ export class Store {
     for (const stream of this.#ranks.values()) stream.writer.write("abort", words);
   }
 
-  /** Sends each rank a sign of life, unless it has other bytes to take first, and drops the ranks of hosts that do not answer. */
+  /** Sends each rank a sign of life, unless it has other bytes to take first, and drops the ranks of hosts that do not answer: see Note [Beats]. */
   #beat(): void {
     const now = performance.now();
     if (now - this.#beatAt < BEAT_MS) return;
     this.#beatAt = now;
     for (const stream of this.#ranks.values()) {
-      if (stream.silence.lasts(this.#sockets, stream.descriptor)) this.#drop(stream, true);
-      else if (stream.writer.length === 0) stream.writer.write("beat");
+      const next = stream.silence.next(this.#sockets, stream.descriptor);
+      if (next === "lost") this.#drop(stream, true);
+      else if (next === "send" && stream.writer.length === 0) stream.writer.write("beat");
     }
   }
 
