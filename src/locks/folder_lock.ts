@@ -213,7 +213,7 @@ function refuseLiving(path: string, folder: string, before: Holder, options: Loc
 function takeByFile(path: string, folder: string, options: LockOptions): OpenLockFile | undefined {
   const holder = thisProcessAsHolder("file", posix);
   if (makeLockFile(path, folder, textOf(holder))) return { holder, close: () => {} };
-  const before = readHolder(path);
+  const before = readHolder(path) ?? namedSoon(path);
   const lives = before === undefined ? undefined : livesHere(before, posix);
   if (lives === true) throw refusal(folder, before, options);
   if (lives === undefined && ageOf(path) < FRESH_WITHOUT_LOCK_MS) {
