@@ -107,7 +107,7 @@ export interface ClusterSizes {
  *
  * @param rank the command of every rank
  * @param version what the launcher says of itself, by {@link versionOf}
- * @param variables the environment of this process; Open MPI gets the names of those that ranks on other hosts need
+ * @param variables environment variables of this process; the command line of Open MPI names the ones that it is to pass to other hosts
  * @throws {UnsupportedError} if the launcher is none that is known
  */
 export function clusterCommand(

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at, placeAfter } from "../at.ts";
 
 /** Names and units of the numbers that a report draws, in its order. */
 export const MEASURES = [
@@ -53,7 +54,7 @@ export class SeriesLines {
   }
 
   #put(step: number, row: Readonly<Record<string, number>>): void {
-    const place = placeOf(this.#steps, step);
+    const place = placeAfter(this.#steps, (one) => one < step);
     const isNew = this.#steps[place] !== step;
     if (isNew) this.#steps.splice(place, 0, step);
     for (const name of Object.keys(row)) {
@@ -61,18 +62,6 @@ export class SeriesLines {
     }
     for (const [name, list] of Object.entries(this.#values)) list.splice(place, isNew ? 0 : 1, row[name] ?? null);
   }
-}
-
-/** The place of a step in an ascending list, or of the first larger one. Mostly it is the list's end. */
-function placeOf(steps: readonly number[], step: number): number {
-  let [low, high] = [0, steps.length];
-  if ((steps.at(-1) ?? -Infinity) < step) return high;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((steps[middle] ?? NaN) < step) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** Reads the lines of a whole file. */
@@ -120,7 +109,7 @@ export function thin({ steps, values }: RunSeries, most: number = MOST_POINTS): 
   };
   return {
     stepsAPoint,
-    steps: starts.map((start) => steps[Math.min(start + stepsAPoint, steps.length) - 1] ?? NaN),
+    steps: starts.map((start) => at(steps, Math.min(start + stepsAPoint, steps.length) - 1, "step")),
     values: Object.fromEntries(
       Object.entries(values).map(([name, list]) => [name, starts.map((start) => meanOf(list, start))]),
     ),
