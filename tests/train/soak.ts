@@ -23,6 +23,17 @@ export function heldBy(folder: string, rank: number): readonly Held[] {
   return lines.map((line): Held => JSON.parse(line));
 }
 
+/** The lowest memory in each stretch of steps: what is held when the garbage of JavaScript has just been freed. */
+export function lowestOf(list: readonly Held[], stretch: number): readonly Held[] {
+  const lowest = new Map<number, Held>();
+  for (const held of list) {
+    const at = Math.floor(held.step / stretch);
+    const before = lowest.get(at);
+    if (before === undefined || held.resident < before.resident) lowest.set(at, held);
+  }
+  return [...lowest.values()];
+}
+
 /** Growth by step, by least squares. */
 export function slopeOf(list: readonly Held[], key: Exclude<keyof Held, "step">): number {
   const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
