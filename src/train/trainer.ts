@@ -9,6 +9,7 @@ import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { openFilePool } from "../device/state_pool.ts";
 import { formatDuration } from "../runtime/clock.ts";
+import { freeGarbage } from "../runtime/garbage.ts";
 import type { Logger } from "../runtime/log.ts";
 import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { eventTurn, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
@@ -374,6 +375,7 @@ class Training {
     evaluations.noteCheckpoint(this.#step);
     const keep = [this.#resumed, evaluations.bestCheckpoint].filter((path) => path !== undefined);
     await saver.save({ ...stateOf(this.#config, this.#step, context, loader, evaluations), keep });
+    freeGarbage();
     this.#saved = this.#step;
   }
 }
