@@ -10,6 +10,8 @@ export interface Held {
   readonly step: number;
   /** Bytes of the device's allocator. */
   readonly allocated: number;
+  /** Bytes of JavaScript's objects, with those not freed yet. */
+  readonly heap: number;
   /** Bytes of memory of the process. */
   readonly resident: number;
   /** Open files, pipes and sockets. */
@@ -23,13 +25,13 @@ export function heldBy(folder: string, rank: number): readonly Held[] {
   return lines.map((line): Held => JSON.parse(line));
 }
 
-/** The lowest memory in each stretch of steps: what is held when the garbage of JavaScript has just been freed. */
-export function lowestOf(list: readonly Held[], stretch: number): readonly Held[] {
+/** The lines with the least memory of each stretch of steps: those just after garbage of JavaScript was freed. */
+export function lowestOf(list: readonly Held[], key: "heap" | "resident", stretch: number): readonly Held[] {
   const lowest = new Map<number, Held>();
   for (const held of list) {
     const at = Math.floor(held.step / stretch);
     const before = lowest.get(at);
-    if (before === undefined || held.resident < before.resident) lowest.set(at, held);
+    if (before === undefined || held[key] < before[key]) lowest.set(at, held);
   }
   return [...lowest.values()];
 }

@@ -28,6 +28,7 @@ process.exitCode = await runTrainingScript({
     const held: Held = {
       step,
       allocated: device.allocator.stats.inUse,
+      heap: process.memoryUsage().heapUsed,
       resident: process.memoryUsage().rss,
       handles: readdirSync("/proc/self/fd").length,
       threads: readdirSync("/proc/self/task").length,
