@@ -4,7 +4,8 @@
  * @module
  */
 import { at } from "./at.ts";
-import { InternalError, ShapeError } from "./errors.ts";
+import { ArgumentError, InternalError, ShapeError } from "./errors.ts";
+import { valueText } from "./words.ts";
 
 /** Sizes of a tensor's dims, outermost first. `[]` is a scalar. */
 export type Shape = readonly number[];
@@ -30,8 +31,14 @@ export function numelOf(shape: Shape): number {
  * Refuses sizes that no array has.
  *
  * @throws {ShapeError} if a size is negative or no integer
+ * @throws {ArgumentError} if it is no list
  */
 export function requireShape(op: string, shape: Shape): void {
+  if (!Array.isArray(shape)) {
+    throw new ArgumentError(
+      `Cannot apply '${op}' with the shape ${valueText(shape)}: expected a list of sizes, e.g. [2, 3]`,
+    );
+  }
   for (const size of shape) {
     if (!(Number.isSafeInteger(size) && size >= 0)) {
       throw new ShapeError(op, "sizes must be integers of 0 or more", shape);

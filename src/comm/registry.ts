@@ -9,7 +9,7 @@
  * @module
  */
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
-import type { Device } from "../device/device.ts";
+import { type Device, requireDevice } from "../device/device.ts";
 import { ArgumentError, ConfigError, RendezvousError } from "../errors.ts";
 import { openPosix } from "../ffi/posix.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
@@ -170,6 +170,7 @@ export function openProcessGroup(options: ProcessGroupOptions): Promise<ProcessG
 
 async function openGroup(options: ProcessGroupOptions): Promise<ProcessGroup> {
   requireKnownKeys("open a process group", options, GROUP_OPTIONS);
+  requireDevice("open a process group", options.device);
   const { backend = "auto", world } = options;
   // Explicit ranks ignore an environment, which may be meant for others.
   const isExplicit = world !== undefined || (options.rank !== undefined && options.worldSize !== undefined);

@@ -26,6 +26,20 @@ const OTHER_NAMES: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
+ * Refuses what is no object of options, such as a number or an array, whose settings nothing would read.
+ *
+ * @param what is not done, e.g. `make an AdamW`
+ * @param names the options that there are
+ * @throws {ArgumentError} with the value and the options
+ */
+export function requireOptions(what: string, options: unknown, names: readonly string[]): void {
+  if (typeof options === "object" && options !== null && !Array.isArray(options)) return;
+  throw new ArgumentError(
+    `Cannot ${what} with ${valueText(options)}: expected an object of options, of ${names.join(", ")}`,
+  );
+}
+
+/**
  * Refuses a key that nothing reads. One whose value is undefined is as good as none.
  *
  * @param what is not done, e.g. `make an AdamW`
@@ -33,11 +47,7 @@ const OTHER_NAMES: ReadonlyMap<string, string> = new Map([
  */
 export function requireKnownKeys<T extends object>(what: string, options: T, known: KnownKeys<T>): void {
   const names = Object.keys(known);
-  if (typeof options !== "object" || options === null || Array.isArray(options)) {
-    throw new ArgumentError(
-      `Cannot ${what} with ${valueText(options)}: expected an object of options, of ${names.join(", ")}`,
-    );
-  }
+  requireOptions(what, options, names);
   for (const [key, value] of Object.entries(options)) {
     if (value === undefined || names.includes(key)) continue;
     const spelled = key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());

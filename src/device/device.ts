@@ -6,7 +6,7 @@
  * @module
  */
 import type { Allocator } from "./allocator.ts";
-import { InternalError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Arguments } from "./kernels/signature.ts";
 import type { Kernels } from "./kernels/table.ts";
 import type { OffloadPool } from "./offload.ts";
@@ -14,6 +14,7 @@ import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
 import type { DeviceTraits } from "./traits.ts";
+import { valueText } from "../words.ts";
 
 /**
  * Brand of a device address.
@@ -36,6 +37,19 @@ function isDevicePtr(address: number): address is DevicePtr {
 export function devicePtr(address: number): DevicePtr {
   if (!isDevicePtr(address)) throw new InternalError(`${address} is no device address`);
   return address;
+}
+
+/**
+ * Refuses what is no device.
+ *
+ * @param what is not done, e.g. `make a Parameter`
+ * @throws {ArgumentError} with the value
+ */
+export function requireDevice(what: string, device: unknown): void {
+  if (typeof device === "object" && device !== null && "allocator" in device && "traits" in device) return;
+  throw new ArgumentError(
+    `Cannot ${what} on ${valueText(device)}: expected a device first, as openDevice("cpu") or run.device gives it`,
+  );
 }
 
 /** Address 0, for an optional kernel argument that is left out. */

@@ -10,12 +10,14 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import type { ReduceScatterOptions } from "../comm/reductions.ts";
 import type { DevicePtr } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
 import type { OffloadPolicy } from "../parallel/offload.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
 import { type ShardRanks, shardRanksOf } from "../parallel/ranks.ts";
 import type { Shape } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 
 /** A gather of one segment of a unit. */
 export interface AllGatherCall {
@@ -143,14 +145,35 @@ export interface ResolvedPolicy
   readonly offloadPolicy: OffloadPolicy | undefined;
 }
 
+/** Refuses values of a wrong type, which would count as true. @throws {ArgumentError} naming the option and the value */
+function requireSettings(options: FullyShardOptions): void {
+  const refuse = (option: string, value: unknown, expected: string): never => {
+    throw new ArgumentError(`Cannot shard with ${option} ${valueText(value)}: expected ${expected}`);
+  };
+  const { reshardAfterForward: reshard, backwardPrefetch, offloadPolicy, shardPlacement, gatherExtension } = options;
+  if (!["boolean", "number", "undefined"].includes(typeof reshard)) {
+    refuse("reshardAfterForward", reshard, "true, false or a number of ranks");
+  }
+  if (!["boolean", "undefined"].includes(typeof backwardPrefetch)) {
+    refuse("backwardPrefetch", backwardPrefetch, "true or false");
+  }
+  if (offloadPolicy !== undefined && offloadPolicy?.kind !== "cpu") {
+    refuse("offloadPolicy", offloadPolicy, "what cpuOffloadPolicy() gives");
+  }
+  for (const [name, value] of Object.entries({ shardPlacement, gatherExtension })) {
+    if (!["function", "undefined"].includes(typeof value)) refuse(name, value, "a function of a parameter");
+  }
+}
+
 /**
  * Fills in the defaults.
  *
- * @throws {ArgumentError} for dtypes that nothing computes in
+ * @throws {ArgumentError} for dtypes that nothing computes in, and for values of a wrong type
  * @throws {UnsupportedError} for a mesh of more than two axes, and for the bare group of one axis of a larger mesh
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
   const { mesh, reshardAfterForward, precision, backwardPrefetch = false, offloadPolicy } = options;
+  requireSettings(options);
   const { shardPlacement = () => undefined, gatherExtension = () => undefined } = options;
   const cuts = { shardPlacement, gatherExtension };
   const settings = { reshardAfterForward, backwardPrefetch, offloadPolicy };

@@ -107,6 +107,9 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
+    if (typeof this.forward !== "function") {
+      throw new ArgumentError(`Cannot call ${this.constructor.name}: it has no method forward`);
+    }
     const [body, adapter] = [this.#body, this.#adapter];
     const own = (...given: Args): Out => this.forward(...given);
     const forward = body === undefined && adapter === undefined ? own : (...given: Args): Out => {

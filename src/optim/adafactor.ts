@@ -300,10 +300,10 @@ export class Adafactor extends Optimizer<AdafactorSettings> {
     parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<AdafactorSettings>>,
     options: AdafactorOptions = {},
   ) {
-    super(parameters, {
+    const defaults: AdafactorSettings = {
       ...{ learningRate: 1e-2, weightDecay: 0, beta2Decay: -0.8, eps: [2 ** -23, 1e-3], clipThreshold: 1 },
-      ...options,
-    });
+    };
+    super(parameters, defaults, options);
   }
 
   /** Refuses settings that make no sense. */

@@ -232,7 +232,7 @@ export class AdamW8bit extends Optimizer<AdamWSettings> {
     parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<AdamWSettings>>,
     options: AdamWOptions = {},
   ) {
-    super(parameters, { learningRate: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0.01, ...options });
+    super(parameters, { learningRate: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0.01 }, options);
   }
 
   /** Refuses settings that make no sense. */

@@ -25,6 +25,7 @@ import { ArgumentError } from "../errors.ts";
 import { isWithin } from "../held.ts";
 import { zeros } from "../tensor/create.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { parameterList } from "../tensor/parameter_list.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { valueText } from "../words.ts";
 import type { GradScaler } from "./grad_scaler.ts";
@@ -124,7 +125,7 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
       "Cannot clip gradients: scaler and errorIfNonfinite exclude each other, as a scaler skips a step with non-finite gradients. Give one",
     );
   }
-  const list = [...parameters];
+  const list = parameterList("clip gradients", parameters);
   requireReduced(list, "clip gradients");
   const device = deviceOf(list);
   const { status } = device;

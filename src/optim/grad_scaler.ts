@@ -8,7 +8,7 @@
  */
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
-import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { type Device, type DevicePtr, devicePtr, requireDevice } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { holds, isWithin } from "../held.ts";
@@ -17,7 +17,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { valueText } from "../words.ts";
 import { clipGradNorm } from "./clip.ts";
-import type { Optimizer } from "./optimizer.ts";
+import { Optimizer } from "./optimizer.ts";
 
 /** Settings of a {@link GradScaler}; the defaults are PyTorch's. */
 export interface GradScalerSettings {
@@ -87,6 +87,7 @@ export class GradScaler implements Disposable {
    * @throws {ArgumentError} if a setting is out of range
    */
   constructor(device: Device, options: GradScalerOptions = {}) {
+    requireDevice("make a GradScaler", device);
     const known = { initScale: true, growthFactor: true, backoffFactor: true, growthInterval: true } as const;
     requireKnownKeys("make a GradScaler", options, known);
     const { initScale = 65536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = options;
@@ -121,6 +122,11 @@ export class GradScaler implements Disposable {
    * @throws {ArgumentError} if the optimizer has stepped since the last update, or only some of its gradients were unscaled
    */
   step(optimizer: Optimizer): void {
+    if (!(optimizer instanceof Optimizer)) {
+      throw new ArgumentError(
+        `Cannot step with ${valueText(optimizer)}: expected an optimizer, as in scaler.step(optimizer)`,
+      );
+    }
     if (this.#stepped.has(optimizer)) {
       throw new ArgumentError(
         "Cannot step: the optimizer has stepped since the last update(); call update() after each",

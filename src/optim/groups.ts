@@ -5,6 +5,8 @@
  */
 import { ArgumentError } from "../errors.ts";
 import { Parameter } from "../tensor/parameter.ts";
+import { parameterList, requireList } from "../tensor/parameter_list.ts";
+import { valueText } from "../words.ts";
 import type { Schedule, ScheduleFunction } from "./schedule.ts";
 
 /** Settings that all optimizers have. */
@@ -34,6 +36,19 @@ export type ParamGroupOptions<S extends OptimizerSettings = OptimizerSettings> =
   readonly parameters: Iterable<Parameter>;
 };
 
+/** The parameters of a group. @throws {ArgumentError} if it has none, as a tensor or a group of PyTorch's, or others */
+function parametersOf<S extends OptimizerSettings>(group: ParamGroupOptions<S>): readonly Parameter[] {
+  if (typeof group === "object" && group !== null && "parameters" in group) {
+    return parameterList("optimize a group", group.parameters);
+  }
+  const keys = typeof group === "object" && group !== null && "params" in group ? ". Did you mean 'parameters'?" : "";
+  throw new ArgumentError(
+    `Cannot optimize ${
+      valueText(group)
+    }: expected parameters, or groups such as { parameters: layer.parameters(), learningRate: 1e-4 }${keys}`,
+  );
+}
+
 /**
  * The groups of an optimizer: the groups that were given, then a group of all parameters that were given without one.
  *
@@ -45,9 +60,9 @@ export function groupsOf<S extends OptimizerSettings>(
 ): readonly ParamGroup<S>[] {
   const plain: Parameter[] = [];
   const groups: ParamGroup<S>[] = [];
-  for (const item of parameters) {
+  for (const item of requireList<Parameter | ParamGroupOptions<S>>("optimize parameters", parameters)) {
     if (item instanceof Parameter) plain.push(item);
-    else groups.push({ ...defaults, ...item, parameters: [...item.parameters] });
+    else groups.push({ ...defaults, ...item, parameters: parametersOf(item) });
   }
   if (plain.length > 0) groups.push({ ...defaults, parameters: plain });
   const seen = new Set<Parameter>();

@@ -47,7 +47,7 @@ export class Lion extends Optimizer<LionSettings> {
    * @throws {ArgumentError} if a setting is out of range
    */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<LionSettings>>, options: LionOptions = {}) {
-    super(parameters, { learningRate: 1e-4, betas: [0.9, 0.99], weightDecay: 0, ...options });
+    super(parameters, { learningRate: 1e-4, betas: [0.9, 0.99], weightDecay: 0 }, options);
   }
 
   /** Refuses settings that make no sense. */

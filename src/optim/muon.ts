@@ -163,12 +163,12 @@ export class Muon extends Optimizer<MuonSettings> {
    * @throws {ArgumentError} if a setting is out of range, or a parameter that Muon is to update is no matrix
    */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<MuonSettings>>, options: MuonOptions = {}) {
-    super(parameters, {
+    const defaults: MuonSettings = {
       ...{ learningRate: 1e-3, weightDecay: 0.1, momentum: 0.95, nesterov: true },
       ...{ nsCoefficients: [3.4445, -4.775, 2.0315], nsSteps: 5, nsEps: 1e-7, adjustLr: "original" },
       ...{ useMuon: true, betas: [0.9, 0.999], eps: 1e-8 },
-      ...options,
-    });
+    };
+    super(parameters, defaults, options);
   }
 
   /** Refuses settings that make no sense, and what is no matrix. */

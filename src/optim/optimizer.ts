@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { requireKnownKeys } from "../config/known_keys.ts";
+import { requireKnownKeys, requireOptions } from "../config/known_keys.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
@@ -50,10 +50,16 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * Allocates no states; the first step does.
    *
    * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
+   * @param defaults the settings that `options` and the groups leave out
    * @throws {ArgumentError} if there is no parameter, a parameter comes twice, or a setting is out of range or unknown
    */
-  constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>, defaults: S) {
-    this.groups = groupsOf(parameters, defaults);
+  constructor(
+    parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>,
+    defaults: S,
+    options: Partial<S> = {},
+  ) {
+    requireOptions("optimize", options, Object.keys(defaults));
+    this.groups = groupsOf(parameters, { ...defaults, ...options });
     this.#parameters = this.groups.flatMap((group) => group.parameters);
     const [first] = this.#parameters;
     if (first === undefined) throw new ArgumentError("Cannot optimize without parameters");

@@ -53,7 +53,7 @@ export class SGD extends Optimizer<SGDSettings> {
    */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<SGDSettings>>, options: SGDOptions = {}) {
     const defaults = { learningRate: 1e-3, weightDecay: 0, momentum: 0, dampening: 0, nesterov: false };
-    super(parameters, { ...defaults, ...options });
+    super(parameters, defaults, options);
   }
 
   /** Refuses settings that are out of range. */

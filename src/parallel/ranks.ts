@@ -4,17 +4,20 @@
  * @module
  */
 import { DeviceMesh } from "../comm/mesh.ts";
-import type { ProcessGroup } from "../comm/process_group.ts";
+import { ProcessGroup } from "../comm/process_group.ts";
 import { ArgumentError, InternalError, UnsupportedError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { valueText } from "../words.ts";
 
 /**
  * The ranks of a mesh of one axis, also where that is an axis of a larger mesh, or the group that was given.
  *
  * @param what the action in the error's text, e.g. `shard`
+ * @throws {ArgumentError} if it is neither
  * @throws {UnsupportedError} for a mesh of several axes, and for the bare group of one axis of it
  */
 export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessGroup {
+  requireRanks(what, mesh);
   const isMesh = mesh instanceof DeviceMesh;
   const axes = isMesh ? mesh.axes : mesh.mesh?.mesh.axes ?? [];
   if (axes.length <= 1) return isMesh ? mesh.group : mesh;
@@ -31,9 +34,15 @@ export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessG
  * The name of a mesh's only axis.
  *
  * @param what the action in the error's text, e.g. `cut`
- * @throws {ArgumentError} if the mesh has several axes
+ * @throws {ArgumentError} if it is no mesh, or has several axes
  */
-export function requireOneAxis({ axes }: DeviceMesh, what: string): string {
+export function requireOneAxis(mesh: DeviceMesh, what: string): string {
+  if (!(mesh instanceof DeviceMesh)) {
+    throw new ArgumentError(
+      `Cannot ${what} over ${valueText(mesh)}: expected a DeviceMesh of one axis, as mesh.get gives it`,
+    );
+  }
+  const { axes } = mesh;
   const [name] = axes;
   if (name !== undefined && axes.length === 1) return name;
   throw new ArgumentError(`Cannot ${what} over the axes ${axes.join(" × ")}: give one, by mesh.get or mesh.flatten`);
@@ -53,6 +62,7 @@ export interface ShardRanks {
  * The ranks to shard over: all ranks of a group or of a mesh of one axis. On a mesh of two axes, parameters are replicated along the
  * first and sharded along the second.
  *
+ * @throws {ArgumentError} if it is neither
  * @throws {UnsupportedError} for a mesh of more axes, and for the bare group of one axis of a larger mesh
  */
 export function shardRanksOf(mesh: DeviceMesh | ProcessGroup): ShardRanks {
@@ -80,6 +90,21 @@ export function requireApart(parameters: readonly Parameter[], { worldRanks }: P
       );
     }
   }
+}
+
+/**
+ * Refuses what has no ranks.
+ *
+ * @param what is not done, e.g. `shard`
+ * @throws {ArgumentError} with the value
+ */
+function requireRanks(what: string, mesh: unknown): void {
+  if (mesh instanceof DeviceMesh || mesh instanceof ProcessGroup) return;
+  throw new ArgumentError(
+    `Cannot ${what} over ${
+      valueText(mesh)
+    }: expected ranks as 'mesh', a DeviceMesh or a ProcessGroup, e.g. { mesh: run.mesh }`,
+  );
 }
 
 /** Groups of neighbours, by the group that was cut and their size. */

@@ -9,6 +9,7 @@ import { ConfigError } from "../errors.ts";
 import { ModuleContainer } from "../nn/container.ts";
 import type { Module } from "../nn/module.ts";
 import { blocksOf, childrenOf, classNameOf, classNamesIn, partsOf, postOrder } from "./anatomy.ts";
+import { valueText } from "../words.ts";
 import { mergeTied } from "./tied.ts";
 
 /** The options of a module in a manual plan, in Hugging Face's words. */
@@ -125,6 +126,7 @@ const AS_ALL = { free: undefined, cpuOffload: false, mixedPrecision: false } as 
  */
 export function resolvePlan(model: Module, plan: FsdpPlan): ResolvedPlan {
   const full: Exclude<FsdpPlan, string> = typeof plan === "string" ? { mode: plan } : plan;
+  requireMode(full);
   const named = new Map([...model.namedModules()].filter(([, module]) => module !== model));
   const own = full.mode === "auto" ? full.options ?? [] : [];
   const root = { cpuOffload: own.includes("cpu_offload"), mixedPrecision: own.includes("mixed_precision") };
@@ -154,6 +156,17 @@ export function resolvePlan(model: Module, plan: FsdpPlan): ResolvedPlan {
   const placeOf = ({ modules }: PlannedUnit): number =>
     Math.min(...modules.values().map((module) => order.get(module) ?? order.size));
   return { units: units.toSorted((a, b) => placeOf(a) - placeOf(b)), root, notes };
+}
+
+/** Refuses what is no plan. @throws {ConfigError} with the modes that there are */
+function requireMode(plan: Exclude<FsdpPlan, string>): void {
+  const modes: Readonly<Record<typeof plan.mode, true>> = {
+    ...{ auto: true, manual: true, transformer: true, size: true, none: true, lambda: true },
+  };
+  if (typeof plan === "object" && plan !== null && Object.hasOwn(modes, plan.mode)) return;
+  const got = typeof plan === "object" && plan !== null ? `mode ${valueText(plan.mode)}` : valueText(plan);
+  const expected = `a plan whose mode is ${Object.keys(modes).join(", ")}`;
+  throw new ConfigError([{ path: "fsdpPlan", expected, got }]);
 }
 
 function namesOf(named: ReadonlyMap<string, Module>, modules: readonly Module[]): ReadonlyMap<string, Module> {

@@ -4,7 +4,7 @@
  * @module
  */
 import { requireKnownKeys } from "../config/known_keys.ts";
-import type { Device } from "../device/device.ts";
+import { type Device, requireDevice } from "../device/device.ts";
 import { type DType, float32, int32, requireDType, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { requireAllHeld, requireHeld } from "../held.ts";
@@ -45,6 +45,7 @@ export function tensor(device: Device, values: ArrayLike<number>, options: Creat
   if (values?.length === undefined) {
     throw new ArgumentError("Cannot make a tensor: call tensor(device, values), with a device and an array of numbers");
   }
+  requireDevice("make a tensor", device);
   requireKnownKeys("make a tensor", options, { shape: true, dtype: true });
   const { shape = [values.length], dtype = float32 } = options;
   requireShape("tensor", shape);

@@ -6,11 +6,11 @@
  */
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
-import type { Device } from "../device/device.ts";
+import { type Device, requireDevice } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { bytesOf, type QuantizedDType } from "../quantized.ts";
-import { denseLayout, numelOf, type Shape } from "../shape.ts";
+import { denseLayout, numelOf, requireShape, type Shape } from "../shape.ts";
 import { globalLayout, largestPart, partShape, type Placement } from "./cut.ts";
 import type { HostArray } from "./host.ts";
 import { absentStorage, isKeptHere, type Owners } from "./owners.ts";
@@ -18,6 +18,7 @@ import type { ComputeView, ParameterStorage } from "./parameter_storage.ts";
 import { plainStorage } from "./plain_storage.ts";
 import type { ShardLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
+import { valueText } from "../words.ts";
 
 /** Initialization of a parameter; each element depends only on the seed, the parameter's FQN and the element's index. */
 export type Init =
@@ -26,6 +27,25 @@ export type Init =
   /** The logarithm of a uniform value. */
   | { readonly kind: "logUniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
+
+/** The numbers of each kind of {@link Init}. */
+const INIT_NUMBERS: Readonly<Record<Init["kind"], readonly string[]>> = {
+  normal: ["mean", "std"],
+  uniform: ["low", "high"],
+  logUniform: ["low", "high"],
+  constant: ["value"],
+};
+
+/** Refuses what is no initialization. @throws {ArgumentError} with the value and the kinds that there are */
+function requireInit(init: Init): void {
+  const known = new Map(Object.entries(INIT_NUMBERS));
+  const numbers = typeof init === "object" && init !== null ? known.get(init.kind) : undefined;
+  const given = new Map<string, unknown>(Object.entries(init));
+  if (numbers?.every((name) => typeof given.get(name) === "number") === true) return;
+  const kinds = Array.from(known, ([kind, names]) => `{ kind: "${kind}", ${names.join(", ")} }`);
+  const got = numbers === undefined ? valueText(init) : `'${init.kind}'`;
+  throw new ArgumentError(`Cannot initialize a Parameter by ${got}: expected ${kinds.join(" or ")}, with numbers`);
+}
 
 /** Called with a parameter whose gradient is complete. */
 export type GradientListener = (parameter: Parameter) => void;
@@ -77,11 +97,14 @@ export class Parameter extends Tensor {
    * @param shape its shape; float32
    */
   constructor(device: Device, shape: Shape, options: ParameterOptions = {}) {
+    requireDevice("make a Parameter", device);
+    requireShape("Parameter", shape);
     requireKnownKeys("make a Parameter", options, { init: true, requiresGrad: true });
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
     this.globalShape = shape;
     this.init = options.init ?? { kind: "constant", value: 0 };
+    requireInit(this.init);
     this.#own = buffer;
     this.#plain = plainStorage(this, buffer, float32);
     this.#storage = this.#plain;
@@ -265,6 +288,11 @@ export class Parameter extends Tensor {
    * @throws {ArgumentError} if it is kept in a narrower dtype, because it was frozen when it was sharded
    */
   override set requiresGrad(requiresGrad: boolean) {
+    if (typeof requiresGrad !== "boolean") {
+      throw new ArgumentError(
+        `Cannot set requiresGrad of '${this.fqn}' to ${valueText(requiresGrad)}: expected true or false`,
+      );
+    }
     const { dtype: kept } = this.#storage.flatShard;
     if (requiresGrad && kept !== float32) {
       const why = this.#quantized === undefined

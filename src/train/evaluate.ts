@@ -17,6 +17,8 @@ import { countAll, ignoredRow, ownPositions } from "./backward.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
 import { evaluationRows } from "./evaluation_rows.ts";
 import { ExactSum, totalOf } from "./exact_sum.ts";
+import { requireOpenedModel } from "./opened_model.ts";
+import { requireRun } from "./required_run.ts";
 import type { Run } from "./run.ts";
 import { scoreInStages } from "./token_scores.ts";
 
@@ -56,10 +58,13 @@ export interface Evaluation {
  * ```
  */
 export async function evaluate(
-  { group, data: ranks = group, mesh }: Pick<Run, "group"> & Partial<Pick<Run, "data" | "mesh">>,
+  run: Pick<Run, "group"> & Partial<Pick<Run, "data" | "mesh">>,
   model: CausalLm,
   data: AsyncIterable<Batch> | Iterable<Batch>,
 ): Promise<Evaluation> {
+  requireRun("evaluate", run);
+  requireOpenedModel("evaluate", model);
+  const { group, data: ranks = group, mesh } = run;
   if (mesh !== undefined) {
     requirePositionRanks("evaluate", model, mesh);
     requireStageRanks("evaluate", model, mesh);

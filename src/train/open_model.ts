@@ -32,7 +32,9 @@ import { pathKind, readBytes } from "../runtime/files.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { unwind } from "../unwind.ts";
+import { valueText } from "../words.ts";
 import { setFileDtypes } from "./frozen_dtypes.ts";
+import { requireRun } from "./required_run.ts";
 import type { Run } from "./run.ts";
 import { saveModel } from "./save_model.ts";
 
@@ -100,11 +102,18 @@ const KNOWN_OPTIONS: KnownKeys<OpenModelOptions> = {
  * ```
  */
 export async function openModel(
-  { device, group }: Pick<Run, "device" | "group">,
+  run: Pick<Run, "device" | "group">,
   source: ModelSource,
   options: OpenModelOptions = {},
 ): Promise<CausalLm> {
+  requireRun("open a model", run);
   requireKnownKeys("open a model", options, KNOWN_OPTIONS);
+  if (typeof source !== "string" && (typeof source !== "object" || source === null)) {
+    throw new ArgumentError(
+      `Cannot open a model of ${valueText(source)}: expected the path of a folder, a model's name, or a config`,
+    );
+  }
+  const { device, group } = run;
   const {
     seed = 0,
     broadcastFromRank0 = false,

@@ -25,6 +25,7 @@ import { countOf } from "../words.ts";
 import type { OpenSource, PreparedSource } from "./data_source.ts";
 import { describeSamples, describeStream, lossesOf, namesOf, type SampleUnit } from "./data_words.ts";
 import { requireOpenedModel } from "./opened_model.ts";
+import { requireRun } from "./required_run.ts";
 import type { Run } from "./run.ts";
 
 /** Options of {@link textData}. */
@@ -282,15 +283,15 @@ function describeCut({ cutTokens, cutSamples }: Rows, sequenceLength: number, pa
  * ```
  */
 export async function textData(
-  { group, localWorldSize = group.size, data = group, samples = data }:
-    & Pick<Run, "group">
-    & Partial<Pick<Run, "localWorldSize" | "data" | "samples">>,
+  run: Pick<Run, "group"> & Partial<Pick<Run, "localWorldSize" | "data" | "samples">>,
   model: CausalLm,
   inputs: string | URL | readonly (string | URL)[],
   options: TextDataOptions,
 ): Promise<TextData> {
+  requireRun("open text", run);
   requireKnownKeys("open text", options, KNOWN_OPTIONS);
   requireOpenedModel("textData", model);
+  const { group, localWorldSize = group.size, data = group, samples = data } = run;
   // Readers of all formats, which a program without text does not load.
   const { openSource, prepareSource, refuseForText, requireOnePacking } = await import("./data_source.ts");
   const { sequenceLength, batch, microBatches = 1, seed = 0, eosToken, name = "data", padTo } = options;

@@ -25,6 +25,7 @@ import {
 import { averagedManifest } from "./averaged_manifest.ts";
 import { findCheckpoint, verdictOf } from "./find.ts";
 import { CONFIG_FILE, type Manifest, type SavedTensor } from "./manifest.ts";
+import { requireOptionsOf } from "./required_options.ts";
 import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
 import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
 
@@ -77,6 +78,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   const known = { directory: true, model: true, optimizer: true, group: true, environment: true } as const;
   const more = { from: true, strict: true, broadcastFromRank0: true, averages: true } as const;
   requireKnownKeys("load a checkpoint", options, { ...known, ...more });
+  requireOptionsOf("load a checkpoint", options);
   const { directory, from = "auto", model, optimizer, group, averages = false } = options;
   if (averages && optimizer !== undefined) {
     throw new ArgumentError(

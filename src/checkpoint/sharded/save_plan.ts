@@ -22,6 +22,7 @@ import { type HeldTensor, modelTensors, optimizerTensors, type SavableModel } fr
 import type { Completion } from "./complete.ts";
 import { checkpointPath, partialPath } from "./directory.ts";
 import { endPending } from "./pending.ts";
+import { requireOptionsOf } from "./required_options.ts";
 import { type FileGroup, placeBoxes, savedTensors } from "./shard_files.ts";
 
 /** Options of `saveCheckpoint`. */
@@ -92,6 +93,7 @@ export interface SavePlan {
  *   model cannot be saved as it is
  */
 export function planSave(options: SaveCheckpointOptions): SavePlan {
+  requireOptionsOf("save a checkpoint", options);
   const { directory, step, model, optimizer, group, keepLast, keep = [] } = options;
   if (!Number.isSafeInteger(step) || step < 0) throw new ArgumentError(`step must be an integer from 0, got ${step}`);
   if (keepLast !== undefined && !(Number.isSafeInteger(keepLast) && keepLast > 0)) {
