@@ -48,6 +48,7 @@ export const SUBJECTS: readonly Subject[] = [
   }),
   subject("Train", {
     recipes: "Recipes",
+    modules: "Modules of your own",
     data: "Data",
     models: "Models",
     tokenizers: "Tokenizers",
