@@ -49,6 +49,13 @@ interface FaultPlace {
 const UNWRITTEN = /rank [23] failed: .*Cannot write '.*shard-/;
 const LEFT = /rank \d+ died|rank \d+ stopped all ranks|MPI failed|cannot be reached/;
 
+/** What MPI says that ends the ranks which are left: MPICH's launcher, then Open MPI's, then the library of a rank. */
+const ENDED_BY_MPI: readonly string[] = [
+  ...["BAD TERMINATION", "\\[mpiexec@"],
+  ...["PRTE has lost communication", "A daemon failed to report back[^]*Remote host: +host2"],
+  "MPI_ERRORS_ARE_FATAL",
+];
+
 const FAULTS: readonly HostFault[] = [
   { name: "nothing happens" },
   {
@@ -71,11 +78,11 @@ const FAULTS: readonly HostFault[] = [
     end: ({ hosts }) => hosts.cut(2, false),
     said: LEFT,
   },
-  // MPICH's launcher ends the ranks that are left before they can say anything.
+  // Launchers and libraries end the ranks that are left, often before these can say anything. What is said then is theirs.
   {
     name: "a host is killed",
     begin: () => signalHost("SIGKILL"),
-    said: RegExp(`${LEFT.source}|BAD TERMINATION|PRTE|\\[mpiexec@`),
+    said: RegExp([LEFT.source, ...ENDED_BY_MPI].join("|")),
   },
   {
     name: "files of a host may not grow, as on a full disk",
@@ -185,7 +192,10 @@ async function tryFault(
   }
   const isTold = fault.said === undefined || words.some((text) => fault.said?.test(text)) || fault.said.test(output);
   if (isTold) return { status: "pass", reason: `${told}; nothing lost` };
-  return { status: "fail", reason: `${told}; not told: ${words.join(" | ")} ${output}`.slice(0, 1200) };
+  return {
+    status: "fail",
+    reason: `${told}; not told: ${[...words, output].map((text) => text.slice(-600)).join(" | ")}`,
+  };
 }
 
 /** What a rank runs: its errors go to a file, as launchers lose lines of ranks that they kill; the clock of host 2 may be another. */
