@@ -66,6 +66,12 @@ const FAULTS: readonly HostFault[] = [
       signalHost("SIGCONT");
     },
   },
+  {
+    name: "a host is paused for good, with 20 s to wait for it",
+    env: { FULLYSHARD_TIMEOUT_SECONDS: "20" },
+    begin: () => signalHost("SIGSTOP"),
+    said: /waited 20 s for .*rank [23] \(awaited\)/,
+  },
   { name: "strangers call, and one with a wrong token", begin: strangers },
   {
     name: "the clock of a host is an hour ahead",
