@@ -8,7 +8,7 @@ import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { drawParameters } from "../nn/initialize.ts";
-import { type HookHandle, Module } from "../nn/module.ts";
+import { type HookHandle, Module, requireModule } from "../nn/module.ts";
 import { requireProbability } from "../ops/dropout.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { EmbeddingLora, LinearLora, type LoraLayer } from "./lora_layer.ts";
@@ -154,6 +154,7 @@ export class Lora {
  * ```
  */
 export function addLora(model: Module, options: LoraOptions = {}): Lora {
+  requireModule("add an adapter to", model);
   requireKnownKeys("add LoRA", options, KNOWN_OPTIONS);
   const settings = settingsOf(options);
   if (loraOf(model) !== undefined) {

@@ -6,7 +6,7 @@
  */
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError } from "../errors.ts";
-import { Module } from "../nn/module.ts";
+import { type Module, requireModule } from "../nn/module.ts";
 import { pathKind } from "../runtime/files.ts";
 import { ALONE, type Ranks } from "./format/ranks.ts";
 import { type LoadHfOptions, loadHfWeights } from "./hugging_face/load.ts";
@@ -50,7 +50,7 @@ export async function saveModule(
   ranks: Ranks = ALONE,
   options: SaveModuleOptions = {},
 ): Promise<void> {
-  requireModule(module, "save");
+  requireModule("save", module);
   requireKnownKeys("save a module", options, { config: true, dtype: true, maxShardBytes: true });
   const { config, ...how } = options;
   await saveHfDirectory(config === undefined ? module : withConfig(module, config), directory, ranks, how);
@@ -71,18 +71,10 @@ export async function loadModule(
   ranks: Ranks = ALONE,
   options: LoadHfOptions = {},
 ): Promise<void> {
-  requireModule(module, "load");
+  requireModule("load", module);
   requireKnownKeys("load a module", options, { broadcastFromRank0: true });
   if (pathKind(`${directory}/${MANIFEST_FILE}`) === "none") await loadHfWeights(module, directory, ranks, options);
   else await loadCheckpoint({ directory, from: directory, model: module, group: ranks, ...options });
-}
-
-function requireModule(module: unknown, what: string): void {
-  if (module instanceof Module) return;
-  const { constructor } = Object(module);
-  throw new ArgumentError(
-    `Cannot ${what} a ${constructor?.name ?? typeof module}: give the Module itself, whose parameters have names`,
-  );
 }
 
 /** A module's tensors with a config beside them. */

@@ -10,8 +10,8 @@
  * @module
  */
 import { ArgumentError } from "../errors.ts";
-import { countOf } from "../words.ts";
-import type { ProcessGroup } from "./process_group.ts";
+import { countOf, valueText } from "../words.ts";
+import { ProcessGroup } from "./process_group.ts";
 
 /** Length of each axis, outermost first, e.g. `{ replicate: 2, shard: 4 }`. */
 export type MeshShape = Readonly<Record<string, number>>;
@@ -272,6 +272,14 @@ const MESHES: WeakMap<ProcessGroup, Map<string, DeviceMesh>> = new WeakMap();
  * ```
  */
 export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
+  if (!(group instanceof ProcessGroup) || typeof shape !== "object" || shape === null) {
+    throw new ArgumentError(
+      `Cannot make a mesh of ${valueText(group)} and ${
+        valueText(shape)
+      }: expected a ProcessGroup and lengths of axes, ` +
+        "e.g. deviceMesh(run.group, { replicate: 2, shard: 2 })",
+    );
+  }
   const names = Object.keys(shape);
   const lengths = Object.values(shape);
   const text = names.map((name) => `${name}: ${shape[name]}`).join(", ");

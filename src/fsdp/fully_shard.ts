@@ -11,12 +11,11 @@
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError } from "../errors.ts";
 import { ModuleContainer } from "../nn/container.ts";
-import { Module } from "../nn/module.ts";
+import { Module, modulesOf } from "../nn/module.ts";
 import { requireApart } from "../parallel/ranks.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { parameterList } from "../tensor/parameter_list.ts";
-import { valueText } from "../words.ts";
 import { FullyShardedModule, letGo, shardedModuleOf, unitsOf } from "./handle.ts";
 import { attachHooks } from "./hooks.ts";
 import { ShardedStorage } from "./param.ts";
@@ -82,16 +81,6 @@ function* tiesOf(
   }
 }
 
-/** The modules that were given. @throws {ArgumentError} if there is anything else */
-function modulesOf(given: Module | readonly Module[]): readonly Module[] {
-  const modules = Array.isArray(given) ? given : [given];
-  for (const member of modules) {
-    if (member instanceof Module) continue;
-    throw new ArgumentError(`Cannot shard ${valueText(member)}: expected a Module, or a list of modules`);
-  }
-  return modules;
-}
-
 /** The modules that no other module of the list contains, each once. */
 function outermost(modules: readonly Module[]): readonly Module[] {
   const inside = new Set(modules.flatMap((module) => [...module.namedModules()].slice(1).map(([, member]) => member)));
@@ -133,7 +122,7 @@ export function fullyShard(module: Module | readonly Module[], options: FullySha
   requireKnownKeys("shard", options, KNOWN_OPTIONS);
   const policy = resolvePolicy(options);
   const ignored = new Set(parameterList("ignore parameters", options.ignoredParameters ?? []));
-  const modules = outermost(modulesOf(module));
+  const modules = outermost(modulesOf("shard", module));
   const names = modules.map(({ constructor }) => constructor.name).join(", ");
   const refuse = (why: string, what: string = names): never => {
     throw new ArgumentError(`Cannot shard ${what}: ${why}`);

@@ -13,7 +13,7 @@ import { linearOp, matmulOp } from "../ops/matmul.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { ModuleContainer } from "./container.ts";
-import { type HookHandle, Module } from "./module.ts";
+import { type HookHandle, type Module, modulesOf } from "./module.ts";
 import { mapTensors, tensorsIn } from "./tree.ts";
 
 /** Operations whose results may be kept, because they cost most to compute again. */
@@ -78,7 +78,7 @@ export function applyActivationCheckpointing(
     throw new ArgumentError(`Cannot checkpoint every ${every} modules: give a positive integer`);
   }
   const kept = new Set(saveOps.map((op) => SAVEABLE[op].name));
-  const chosen = (modules instanceof Module ? [modules] : modules).filter((_, i) => i % every === 0);
+  const chosen = modulesOf("checkpoint", modules).filter((_, i) => i % every === 0);
   for (const module of chosen) {
     if (!(module instanceof ModuleContainer)) continue;
     throw new ArgumentError(`Cannot checkpoint ${module.constructor.name}: it has no forward; give the modules in it`);

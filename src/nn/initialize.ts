@@ -12,7 +12,7 @@ import { keyOf } from "../random.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
-import type { Module } from "./module.ts";
+import { type Module, requireModule } from "./module.ts";
 
 /**
  * Initializes every parameter below `root` by its `init`, on each rank only its own shards, and every buffer. Every rank must
@@ -21,6 +21,7 @@ import type { Module } from "./module.ts";
  * @param seed a non-negative integer
  */
 export function initializeParameters(root: Module, seed: number): void {
+  requireModule("initialize", root);
   root.ensureNames();
   for (const [, buffer] of root.namedBuffers()) {
     buffer.materialize();

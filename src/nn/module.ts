@@ -12,6 +12,7 @@ import { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { unwind } from "../unwind.ts";
+import { valueText } from "../words.ts";
 import { mapTensors, partsIn, tensorsIn } from "./tree.ts";
 
 /** Something removed by calling it. */
@@ -328,3 +329,26 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
 
 /** A module that makes one tensor of one: a norm, a feed-forward. */
 export type Layer = Module<[x: Tensor], Tensor>;
+
+/**
+ * The modules of a list, or the module that was given in place of it.
+ *
+ * @param what is not done, e.g. `shard`
+ * @throws {ArgumentError} if there is anything else
+ */
+export function modulesOf(what: string, given: Module | readonly Module[]): readonly Module[] {
+  const modules = Array.isArray(given) ? given : [given];
+  for (const module of modules) requireModule(what, module);
+  return modules;
+}
+
+/**
+ * Refuses what is no module.
+ *
+ * @param what is not done, e.g. `shard`
+ * @throws {ArgumentError} with the value
+ */
+export function requireModule(what: string, value: unknown): void {
+  if (value instanceof Module) return;
+  throw new ArgumentError(`Cannot ${what} ${valueText(value)}: expected a Module, such as the model itself`);
+}

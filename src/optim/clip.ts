@@ -92,7 +92,7 @@ export function gradNorm(parameters: Iterable<Parameter>, options: NormOptions =
   requireKnownKeys("take the norm of gradients", options, { normType: true });
   const { normType = 2 } = options;
   requireNormType(normType);
-  const list = [...parameters];
+  const list = parameterList("take the norm", parameters);
   requireReduced(list, "take the norm of gradients");
   return takeNorm(list, { normType, maxNorm: Infinity, ifNonfinite: "keep" });
 }

@@ -9,7 +9,7 @@ import { fullyShard } from "../fsdp/fully_shard.ts";
 import { type FullyShardedModule, undoSharding } from "../fsdp/handle.ts";
 import type { FullyShardOptions } from "../fsdp/policy.ts";
 import { Embedding } from "../nn/embedding.ts";
-import type { Module } from "../nn/module.ts";
+import { type Module, requireModule } from "../nn/module.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import { shardRanksOf } from "../parallel/ranks.ts";
 import { unwind } from "../unwind.ts";
@@ -75,6 +75,7 @@ export function shardingOf(model: Module): ModelShardingRecord | undefined {
  */
 export function shardModel(model: Module, options: ShardModelOptions): FullyShardedModule {
   requireKnownKeys("shard a model", options, SHARD_OPTIONS);
+  requireModule("shard", model);
   const { note, ...kept } = options;
   const requiresGrad = [...model.namedParameters()].map(([, parameter]) => parameter.requiresGrad);
   // A plan may hold a function of the user: what it throws on one rank stops all before the first unit.

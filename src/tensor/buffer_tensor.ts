@@ -5,9 +5,9 @@
  */
 import type { MemoryKind } from "../device/allocator.ts";
 import { Buffer } from "../device/buffer.ts";
-import type { Device } from "../device/device.ts";
+import { type Device, requireDevice } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import { denseLayout, numelOf, type Shape } from "../shape.ts";
+import { denseLayout, numelOf, requireShape, type Shape } from "../shape.ts";
 import { Tensor } from "./tensor.ts";
 
 /** Options of a buffer. */
@@ -39,6 +39,8 @@ export class BufferTensor extends Tensor {
 
   /** Makes the tensor, without memory. */
   constructor(device: Device, shape: Shape, options: BufferOptions = {}) {
+    requireDevice("make a BufferTensor", device);
+    requireShape("BufferTensor", shape);
     const { kind = "parameters" } = options;
     super(Buffer.empty(device, numelOf(shape) * float32.byteLength, "buffer", kind), denseLayout(shape), float32);
     MODULE_BUFFERS.add(this.buffer);

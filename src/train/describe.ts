@@ -13,7 +13,7 @@ import { shardedModuleOf } from "../fsdp/handle.ts";
 import type { FsdpUnit } from "../fsdp/unit.ts";
 import { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing, savedOpsOf } from "../nn/activation_checkpointing.ts";
-import type { Module } from "../nn/module.ts";
+import { type Module, requireModule } from "../nn/module.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { type DtypeLedger, ledgerOf } from "../parallel/precision.ts";
 import { shardRanksOf } from "../parallel/ranks.ts";
@@ -175,6 +175,7 @@ function meshLike(mesh: ShardModelOptions["mesh"], group: ProcessGroup): ShardMo
  * ```
  */
 export function describeSharding(module: Module): ShardingDescription {
+  requireModule("describe", module);
   const sharded = shardedModuleOf(module);
   if (sharded === undefined) throw new ArgumentError(`Cannot describe ${module.constructor.name}: it is not sharded`);
   const units = sharded.units();

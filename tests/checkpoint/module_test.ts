@@ -75,7 +75,7 @@ describe("a module of one's own", () => {
         empty: /Cannot save Empty: it has no parameters and no buffers/,
         "no values": /Cannot save 'head\.weight': it has no values; initialize or load it first/,
         alone: /Cannot save '.*' alone as this rank holds \d+ of its \d+ elements: give the group of the ranks/,
-        handle: /Cannot save a FullyShardedModule: give the Module itself/,
+        handle: /Cannot save an instance of FullyShardedModule: expected a Module, such as the model itself/,
         missing: /none: Expected a directory with weights, got none/,
       };
       for (const [name, pattern] of Object.entries(expected)) {

@@ -1,8 +1,8 @@
 /** Public calls with values of a wrong type, as programs give them whose types nobody checks: each is refused by name. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
-import { openProcessGroup } from "../../doors/comm.ts";
+import { loadCheckpoint, saveCheckpoint, saveModule } from "../../doors/checkpoint.ts";
+import { deviceMesh, openProcessGroup } from "../../doors/comm.ts";
 import { openDevice } from "../../doors/device.ts";
 import { ArgumentError, ConfigError } from "../../doors/errors.ts";
 import { initializeParameters, Linear, Module, Parameter, zeros } from "../../doors/nn.ts";
@@ -65,6 +65,25 @@ const calls: readonly Call[] = [
     /fsdpPlan: expected a plan whose mode is auto, .*, got mode "blocks"/,
   ],
   ["parallelizeModule without a mesh", root.parallelizeModule, [linear()], /^Cannot parallelize over undefined: /],
+  ["shardModel of an object", root.shardModel, [{}, { mesh: group }], /^Cannot shard an object: expected a Module/],
+  ["addLora to nothing", root.addLora, [], /^Cannot add an adapter to undefined: expected a Module/],
+  [
+    "applyActivationCheckpointing to an object",
+    root.applyActivationCheckpointing,
+    [{}],
+    /^Cannot checkpoint an object: expected a Module/,
+  ],
+  ["describeSharding of a group", root.describeSharding, [group], /^Cannot describe an instance of ProcessGroup: /],
+  ["initializeParameters of a list", initializeParameters, [[], 0], /^Cannot initialize an array: expected a Module/],
+  ["saveModule of parameters", saveModule, [linear().weight, "x"], /^Cannot save an instance of Parameter: /],
+  [
+    "deviceMesh of a device",
+    deviceMesh,
+    [device, { shard: 1 }],
+    /^Cannot make a mesh of an instance of \w+ and an object: /,
+  ],
+  ["deviceMesh without axes", deviceMesh, [group], /^Cannot make a mesh of .* and undefined: /],
+  ["gradNorm of a module", root.gradNorm, [linear()], /^Cannot take the norm of an instance of Linear: /],
   ["clipGradNorm of a module", root.clipGradNorm, [linear(), 1], /^Cannot clip gradients of an instance of Linear: /],
   [
     "tensor on nothing",
