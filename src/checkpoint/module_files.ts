@@ -5,7 +5,6 @@
  * @module
  */
 import { requireKnownKeys } from "../config/known_keys.ts";
-import { ArgumentError } from "../errors.ts";
 import { type Module, requireModule } from "../nn/module.ts";
 import { pathKind } from "../runtime/files.ts";
 import { ALONE, type Ranks } from "./format/ranks.ts";

@@ -11,7 +11,7 @@
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError } from "../errors.ts";
 import { ModuleContainer } from "../nn/container.ts";
-import { Module, modulesOf } from "../nn/module.ts";
+import { type Module, modulesOf } from "../nn/module.ts";
 import { requireApart } from "../parallel/ranks.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
