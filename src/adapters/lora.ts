@@ -3,11 +3,13 @@
  *
  * @module
  */
+import { requireSwitches } from "../config/known_values.ts";
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError, UnsupportedError } from "../errors.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { drawParameters } from "../nn/initialize.ts";
+import { valueText } from "../words.ts";
 import { type HookHandle, Module, requireModule } from "../nn/module.ts";
 import { requireProbability } from "../ops/dropout.ts";
 import type { Parameter } from "../tensor/parameter.ts";
@@ -237,6 +239,13 @@ function settingsOf(options: LoraOptions): LoraSettings {
     }
   }
   requireRank(settings.r, "r");
+  const { initLoraWeights, useRslora } = settings;
+  requireSwitches("add an adapter", { useRslora });
+  if (initLoraWeights !== true && initLoraWeights !== "gaussian") {
+    throw new ArgumentError(
+      `Cannot add an adapter with initLoraWeights ${valueText(initLoraWeights)}: expected true or "gaussian"`,
+    );
+  }
   for (const alpha of [settings.loraAlpha, ...Object.values(settings.alphaPattern)]) {
     if (!Number.isFinite(alpha)) {
       throw new ArgumentError(`Cannot add an adapter with loraAlpha ${alpha}: it must be finite`);

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { valueText } from "../words.ts";
 import { at } from "../at.ts";
 import type { DType } from "../dtype.ts";
 import type { BlockSource } from "../device/buffer.ts";
@@ -258,6 +259,9 @@ export class ProcessGroup {
    * @throws {CollectiveError} if ranks give unequal numbers of values
    */
   sum(values: readonly number[], unit: string): number[] {
+    if (!Array.isArray(values) || values.some((value) => typeof value !== "number")) {
+      throw new ArgumentError(`Cannot sum ${valueText(values)} for '${unit}': expected a list of numbers`);
+    }
     using _call = this.announce({ kind: "exchange", unit, count: values.length * 8 });
     const totals = new Float64Array(values.length);
     for (const part of this.#control.exchange(new Uint8Array(Float64Array.from(values).buffer))) {

@@ -9,8 +9,10 @@ import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { bytesOf } from "../quantized.ts";
+import { isWithin } from "../held.ts";
+import { valueText } from "../words.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import type { HookHandle, Module } from "../nn/module.ts";
+import { type HookHandle, type Module, requireModule } from "../nn/module.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
 import { ranksOf, requireApart } from "../parallel/ranks.ts";
 import { usedOnAnyRank } from "../parallel/used.ts";
@@ -185,6 +187,11 @@ function keptParameters(module: Module): readonly Parameter[] {
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
   requireKnownKeys("replicate", options, { mesh: true, bucketBytes: true, precision: true });
   const group = ranksOf(options.mesh, "replicate");
+  requireModule("replicate", module);
+  const { bucketBytes } = options;
+  if (bucketBytes !== undefined && !(isWithin(bucketBytes, 0) && bucketBytes > 0)) {
+    throw new ArgumentError(`Cannot replicate with bucketBytes ${valueText(bucketBytes)}: expected a positive number`);
+  }
   module.ensureNames();
   const parameters = keptParameters(module);
   if (!parameters.some(({ requiresGrad }) => requiresGrad)) {

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireWord } from "../config/known_values.ts";
 import { ArgumentError, FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
 import { isPermitted } from "../runtime/permissions.ts";
 import type { Trace } from "../runtime/trace.ts";
@@ -43,12 +44,13 @@ export interface CpuDeviceOptions {
 /**
  * Opens the CPU.
  *
- * @throws {ArgumentError} if the memory's size, the number of threads or of ranks is out of range
+ * @throws {ArgumentError} if there is no such `cpuMath`, or if the memory's size, the number of threads or of ranks is out of range
  * @throws {UnsupportedError} if WASM is asked for several threads, or a thread cannot be started
  * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` and does not work here
  */
 export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
   const { cpuMath = "wasm", ranksOnHost = 1, ...others } = options;
+  requireWord("open a CPU device", "cpuMath", cpuMath, CPU_MATH);
   if (!(Number.isInteger(ranksOnHost) && ranksOnHost >= 1)) {
     throw new ArgumentError(`Cannot open a CPU device of a host that has ${ranksOnHost} ranks: it has at least one`);
   }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireTensor } from "../ops/check.ts";
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { at } from "../at.ts";
 import { noGrad } from "../autograd/mode.ts";
@@ -323,6 +324,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
 
   forward(inputs: CausalLmInputs): HeadOutput {
     requireKnownKeys("call a model", inputs, INPUTS);
+    requireTensor("model.call", inputs.inputIds, "a tensor of ids, as in model.call({ inputIds })");
     const carried = this.model.call(inputs);
     if (inputs.section !== undefined && inputs.section.end < this.layers.length) return { carried };
     const { hidden, routerLogits } = carried;

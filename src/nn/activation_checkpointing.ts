@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { requireWord } from "../config/known_values.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import { recordRegion } from "../autograd/recompute.ts";
@@ -13,6 +14,7 @@ import { linearOp, matmulOp } from "../ops/matmul.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { ModuleContainer } from "./container.ts";
+import { valueText } from "../words.ts";
 import { type HookHandle, type Module, modulesOf } from "./module.ts";
 import { mapTensors, tensorsIn } from "./tree.ts";
 
@@ -77,6 +79,9 @@ export function applyActivationCheckpointing(
   if (!Number.isSafeInteger(every) || every < 1) {
     throw new ArgumentError(`Cannot checkpoint every ${every} modules: give a positive integer`);
   }
+  const isList: boolean = Array.isArray(saveOps);
+  if (!isList) throw new ArgumentError(`Cannot checkpoint with saveOps ${valueText(saveOps)}: expected a list of ops`);
+  for (const op of saveOps) requireWord("checkpoint", "saveOps", op, SAVEABLE_OPS);
   const kept = new Set(saveOps.map((op) => SAVEABLE[op].name));
   const chosen = modulesOf("checkpoint", modules).filter((_, i) => i % every === 0);
   for (const module of chosen) {

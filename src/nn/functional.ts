@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireWord } from "../config/known_values.ts";
 import { ArgumentError, InternalError, ShapeError } from "../errors.ts";
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
 import { causalConvOp } from "../ops/conv.ts";
@@ -112,6 +113,7 @@ function lossOf(
   losses: (input: Tensor, target: Tensor) => Tensor,
 ): Tensor {
   for (const given of [input, target]) requireTensor(op, given);
+  requireWord(`apply '${op}'`, "reduction", reduction, ["mean", "sum", "none"]);
   if (!sameShape(input.shape, target.shape)) {
     throw new ShapeError(op, "input and target must have one shape", input.shape, target.shape);
   }

@@ -3,12 +3,16 @@
  *
  * @module
  */
+import { requireSwitches, requireWord } from "../config/known_values.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device } from "../device/device.ts";
+import { ArgumentError } from "../errors.ts";
+import { sameShape, type Shape } from "../shape.ts";
 import { linearOp, type WeightLayout } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 import type { Dropout, RandomContext } from "./dropout.ts";
 import { type HookHandle, Module, type ModuleAdapter } from "./module.ts";
 
@@ -56,6 +60,13 @@ export interface LinearAdapter extends ModuleAdapter<[x: Tensor, context?: Rando
   readonly loraDropout: Dropout | undefined;
 }
 
+/** Refuses what cannot be the weight of a layer. @throws {ArgumentError} with its shape and the layer's */
+function requireTied(tied: Parameter, shape: Shape): void {
+  if (tied instanceof Parameter && sameShape(tied.globalShape, shape)) return;
+  const got = tied instanceof Parameter ? `a Parameter [${tied.globalShape.join(", ")}]` : valueText(tied);
+  throw new ArgumentError(`Cannot tie a Linear's weight to ${got}: expected a Parameter [${shape.join(", ")}]`);
+}
+
 /** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]; or `y = x W + b`, weight [inFeatures, outFeatures]. */
 export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor> {
   /** [outFeatures, inFeatures], or the other way round. */
@@ -77,14 +88,23 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
   constructor(device: Device, inFeatures: number, outFeatures: number, options: LinearOptions = {}, tied?: Parameter) {
     super();
     requireKnownKeys("make a Linear", options, { bias: true, layout: true, init: true, packs: true });
+    const { bias = true, layout = "outIn", packs = 1 } = options;
+    requireSwitches("make a Linear", { bias });
+    requireWord("make a Linear", "layout", layout, ["outIn", "inOut"]);
+    if (packs !== "unequal" && !(Number.isSafeInteger(packs) && packs > 0)) {
+      throw new ArgumentError(
+        `Cannot make a Linear with packs ${valueText(packs)}: expected a positive integer or 'unequal'`,
+      );
+    }
     const bound = 1 / Math.sqrt(inFeatures);
     const uniform: Init = { kind: "uniform", low: -bound, high: bound };
-    this.layout = options.layout ?? "outIn";
-    this.packs = options.packs ?? 1;
+    this.layout = layout;
+    this.packs = packs;
     const shape = this.layout === "outIn" ? [outFeatures, inFeatures] : [inFeatures, outFeatures];
+    if (tied !== undefined) requireTied(tied, shape);
     this.weight = tied ?? new Parameter(device, shape, { init: options.init ?? uniform });
     const biasInit: Init = options.init === undefined ? uniform : { kind: "constant", value: 0 };
-    this.bias = options.bias ?? true ? new Parameter(device, [outFeatures], { init: biasInit }) : undefined;
+    this.bias = bias ? new Parameter(device, [outFeatures], { init: biasInit }) : undefined;
   }
 
   /**

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { requireWord } from "../config/known_values.ts";
 import type { BinaryOp, CompareOp, UnaryOp } from "../device/kernels/signature.ts";
 import { bfloat16, float16 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
@@ -163,8 +164,9 @@ export abstract class ElementwiseMethods {
   silu(this: Tensor): Tensor {
     return this.#unary("silu");
   }
-  /** x Φ(x), exact or in the tanh approximation. */
+  /** x Φ(x), exact or in the tanh approximation. @throws {ArgumentError} for another word */
   gelu(this: Tensor, approximate: "none" | "tanh" = "none"): Tensor {
+    requireWord("apply 'gelu'", "approximate", approximate, ["none", "tanh"]);
     return this.#unary(approximate === "tanh" ? "geluTanh" : "gelu");
   }
   /** max(x, 0) */

@@ -8,6 +8,7 @@ import { at } from "../at.ts";
 import { noGrad } from "../autograd/mode.ts";
 import { int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { GenerationCache } from "../nn/cache.ts";
 import type { HeadOutput } from "../nn/head.ts";
@@ -73,7 +74,7 @@ export function* generateTokens(
   const known = { maxNewTokens: true, temperature: true, seed: true, eosId: true, useCache: true } as const;
   requireKnownKeys("generate", options, known);
   const { maxNewTokens, temperature = 0.8, seed = 0, useCache = true } = options;
-  if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
+  if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && isWithin(temperature, 0))) {
     throw new ArgumentError(
       `Cannot generate ${maxNewTokens} tokens at temperature ${temperature}: neither may be negative`,
     );

@@ -5,7 +5,7 @@ import { loadCheckpoint, saveCheckpoint, saveModule } from "../../doors/checkpoi
 import { deviceMesh, openProcessGroup } from "../../doors/comm.ts";
 import { openDevice } from "../../doors/device.ts";
 import { ArgumentError, ConfigError } from "../../doors/errors.ts";
-import { initializeParameters, Linear, Module, Parameter, zeros } from "../../doors/nn.ts";
+import { initializeParameters, Linear, Module, mseLoss, Parameter, zeros } from "../../doors/nn.ts";
 import * as root from "../../mod.ts";
 
 const device = await openDevice("cpu");
@@ -17,6 +17,8 @@ class NoForward extends Module {
   readonly weight: Parameter = new Parameter(device, [2]);
   declare forward: () => void;
 }
+
+const x = root.tensor(device, [1, 2, 3, 4], { shape: [2, 2] });
 
 /** A function, the arguments that it is given, and the text of its error. */
 type Call = readonly [name: string, run: (...args: never[]) => unknown, given: readonly unknown[], expected: RegExp];
@@ -122,6 +124,68 @@ const calls: readonly Call[] = [
   ],
   ["loadCheckpoint without ranks", loadCheckpoint, [{ directory: "x", model: linear() }], /with group undefined: /],
   ["saveCheckpoint without a model", saveCheckpoint, [{ directory: "x", step: 1, group }], /with model undefined: /],
+  [
+    "group.sum of one number",
+    group.sum.bind(group),
+    [1, "loss"],
+    /^Cannot sum 1 for 'loss': expected a list of numbers/,
+  ],
+  ["group.sum of text", group.sum.bind(group), [["1"], "loss"], /^Cannot sum an array for 'loss': /],
+  [
+    "mseLoss with an unknown reduction",
+    mseLoss,
+    [x, x, "avg"],
+    /with reduction "avg": expected one of 'mean', 'sum', 'none'/,
+  ],
+  [
+    "gelu with options",
+    x.gelu.bind(x),
+    [{ approximate: "tanh" }],
+    /with approximate an object: expected one of 'none', 'tanh'/,
+  ],
+  ["sum with options", x.sum.bind(x), [0, { keepDim: true }], /with keepDims an object: expected true or false/],
+  [
+    "clipGradNorm with text",
+    root.clipGradNorm,
+    [parameters(), 1, { errorIfNonfinite: "no" }],
+    /errorIfNonfinite "no": /,
+  ],
+  [
+    "cpuOffloadPolicy with text",
+    root.cpuOffloadPolicy,
+    [{ pinMemory: "no" }],
+    /pinMemory "no": expected true or false/,
+  ],
+  [
+    "replicate with text",
+    root.replicate,
+    [linear(), { mesh: group, bucketBytes: "5" }],
+    /bucketBytes "5": expected a positive/,
+  ],
+  [
+    "addLora with a word",
+    root.addLora,
+    [linear(), { initLoraWeights: "pissa" }],
+    /initLoraWeights "pissa": expected true or/,
+  ],
+  [
+    "openDevice with unknown math",
+    openDevice,
+    ["cpu", { cpuMath: "fast" }],
+    /cpuMath "fast": expected one of 'auto', /,
+  ],
+  [
+    "applyActivationCheckpointing of an unknown op",
+    root.applyActivationCheckpointing,
+    [linear(), { saveOps: ["matmull"] }],
+    /saveOps "matmull": expected one of .* Did you mean 'matmul'\?/,
+  ],
+  [
+    "fullyShard with text for a switch",
+    root.fullyShard,
+    [linear(), { mesh: group, precision: { castForwardInputs: "no" } }],
+    /castForwardInputs "no": expected true or false/,
+  ],
 ];
 
 describe("wrong values", () => {
@@ -179,6 +243,29 @@ describe("wrong values", () => {
     const module = new NoForward();
     initializeParameters(module, 0);
     assert.throws(() => module.call(), /^ArgumentError: Cannot call NoForward: it has no method forward$/);
+  });
+
+  it("a Linear takes words and switches that there are, and a tied weight of its shape", () => {
+    const refuses = (options: Readonly<Record<string, unknown>>, expected: RegExp, tied?: unknown): void =>
+      assert.throws(() => Reflect.construct(Linear, [device, 4, 4, options, tied]), expected);
+    refuses({ layout: "out" }, /layout "out": expected one of 'outIn', 'inOut'/);
+    refuses({ bias: "no" }, /bias "no": expected true or false/);
+    refuses({ packs: -1 }, /packs -1: expected a positive integer or 'unequal'/);
+    refuses({}, /to an instance of Tensor: expected a Parameter \[4, 4\]/, x);
+    refuses({}, /to a Parameter \[3, 4\]: expected a Parameter \[4, 4\]/, new Parameter(device, [3, 4]));
+  });
+
+  it("switches of a sharded module and of a backward take no text", () => {
+    const layer = linear();
+    const handle = root.fullyShard(layer, { mesh: group });
+    const { setRequiresGradientSync } = handle;
+    assert.throws(() => Reflect.apply(setRequiresGradientSync, handle, ["no"]), /sync "no": expected true or false/);
+    initializeParameters(layer, 0);
+    const loss = layer.call(zeros(device, [1, 4])).sum();
+    assert.throws(
+      () => Reflect.apply(loss.backward, loss, [undefined, { retainGraph: "no" }]),
+      /retainGraph "no": expected true or false/,
+    );
   });
 
   it("a GradScaler takes a device, and steps with an optimizer", () => {
