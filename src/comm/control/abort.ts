@@ -28,7 +28,8 @@ const TEXT_MS = 2000;
 // Values of ABSENCE; DEAD + r says that rank r is dead.
 const NO_ABSENCE = 0;
 const NOBODY_DEAD = 1;
-const DEAD = 2;
+const LATE = 2;
+const DEAD = 3;
 
 /**
  * Set if the abort was raised by a rank that waited: the awaited rank is dead, timed out or diverged. Then every rank reports where it
@@ -37,6 +38,13 @@ const DEAD = 2;
 export interface Absence {
   /** World rank that is dead; undefined if nobody is. */
   readonly dead: number | undefined;
+  /** True if a rank has waited for the longest time that is set, and nobody is dead. */
+  readonly isLate: boolean;
+}
+
+function kindOf({ dead, isLate }: Absence): number {
+  if (dead !== undefined) return DEAD + dead;
+  return isLate ? LATE : NOBODY_DEAD;
 }
 
 /** The shared words by which any rank stops all: every wait checks them. */
@@ -60,8 +68,7 @@ export class AbortArea {
     const bytes = new TextEncoder().encode(reason).subarray(0, this.#text.length);
     if (Atomics.compareExchange(this.#words, SETTER, 0, rank + 2) !== 0) return;
     this.#text.set(bytes);
-    const kind = absence === undefined ? NO_ABSENCE : absence.dead === undefined ? NOBODY_DEAD : DEAD + absence.dead;
-    Atomics.store(this.#words, ABSENCE, kind);
+    Atomics.store(this.#words, ABSENCE, absence === undefined ? NO_ABSENCE : kindOf(absence));
     Atomics.store(this.#words, LENGTH, bytes.length + 1);
   }
 
@@ -70,7 +77,12 @@ export class AbortArea {
     const absence = this.cause === undefined ? NO_ABSENCE : Atomics.load(this.#words, ABSENCE);
     if (this.#reported || absence === NO_ABSENCE) return undefined;
     this.#reported = true;
-    return { dead: absence === NOBODY_DEAD ? undefined : absence - DEAD };
+    return { dead: absence >= DEAD ? absence - DEAD : undefined, isLate: absence === LATE };
+  }
+
+  /** True if a rank has stopped all because others were late. */
+  get isLate(): boolean {
+    return Atomics.load(this.#words, ABSENCE) === LATE;
   }
 
   /** World rank that stopped the world, or -1 for the thread that started the ranks, and the reason; undefined if none has. */

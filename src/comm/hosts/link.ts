@@ -303,7 +303,10 @@ export class StoreLink {
     if (this.#isLeaving) return;
     this.#gone.set(0, isUnreachable ? UNREACHABLE : DIED);
     const where = `the stream to the store at ${this.#place}, which rank 0 serves, ended: ${reason}`;
-    this.abort.set(0, `${where}. Rank 0 has died or left, or its host cannot be reached any more`, { dead: 0 });
+    this.abort.set(0, `${where}. Rank 0 has died or left, or its host cannot be reached any more`, {
+      dead: 0,
+      isLate: false,
+    });
     this.#hasSentAbort = true;
   }
 }

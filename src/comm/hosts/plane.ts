@@ -161,6 +161,11 @@ export class HostsControlPlane extends SharedControlPlane {
     return this.#link.isCutOff;
   }
 
+  /** True if a rank has stopped all because others were late: they may be on a host that is stopped. */
+  get isLate(): boolean {
+    return this.#link.abort.isLate;
+  }
+
   /** The state of the world, for planes of some ranks. */
   hostWorld(): World {
     return this.#hosts;

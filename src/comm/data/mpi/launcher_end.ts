@@ -1,6 +1,6 @@
 /**
- * The end of a launcher that waits for ranks of a host that cannot be reached: none ends by itself. Open MPI's ignores SIGTERM, and
- * MPICH's ends by it or hangs, so they are killed, after the ranks of their host have said what there is to say.
+ * The end of a launcher that waits for ranks of a host that cannot be reached, or is stopped: none ends by itself. Open MPI's
+ * ignores SIGTERM, and MPICH's ends by it or hangs, so they are killed, after the ranks of their host have said what there is to say.
  *
  * @module
  */
@@ -18,7 +18,9 @@ const FORWARD_MS = 200;
 export function endLauncher(kill: (pid: number, signal: number) => void, report: (text: string) => void): void {
   const launcher = ancestors().find(({ program }) => LAUNCHER.test(program));
   if (launcher === undefined) return;
-  report(`Killing ${launcher.program} (process ${launcher.pid}), which would wait for a host that cannot be reached`);
+  report(
+    `Killing ${launcher.program} (process ${launcher.pid}), which would wait for a host that cannot be reached or does not answer`,
+  );
   blockFor(FORWARD_MS);
   kill(launcher.pid, SIGNALS.SIGKILL);
 }

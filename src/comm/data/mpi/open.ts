@@ -69,12 +69,13 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   const [posix, sockets] = [await openPosix(), await openSockets()];
   const meeting = await meet(mpi, sockets, options, deadline);
   const control = await joinHosts({ ...options, ...meeting });
-  mpi.isCutOff = () => control.isCutOff;
+  mpi.isSilent = () => control.isCutOff;
   mpi.report = (text) => control.report(text);
   using kept = new DisposableStack();
   try {
     const hosts = kept.use(await findHosts(control, posix, meeting.token, options.directory));
     const numHosts = new Set(hosts.hostOf).size;
+    mpi.isSilent = () => control.isCutOff || (numHosts > 1 && control.isLate);
     const where = `${countOf(numHosts, "host")}, joined by MPI: ${mpi.library.version}`;
     if (rank === 0) options.report?.(`${countOf(worldSize, "rank")} on ${where}`);
     const world = { mpi, pages: new DevicePages(device, posix), hosts, options, underWay: new Set<Moves>() };

@@ -6,8 +6,8 @@
  *   is called when nothing else is left to do, behind a barrier whose request is tested: with all ranks there, it ends.
  * - A rank that does not see the others come within {@link FAREWELL_MS} leaves without it.
  * - After a failure a rank makes no call any more, as messages may be under way from memory that is freed. It leaves after {@link
- *   LINGER_MS}: so the others have the time to say why, before the launcher kills them. Where a host cannot be reached, the launcher is
- *   ended then (`launcher_end.ts`).
+ *   LINGER_MS}: so the others have the time to say why, before the launcher kills them. Where a host cannot be reached, or its ranks were
+ *   late for longer than ranks may be, the launcher is ended then (`launcher_end.ts`).
  *
  * Note [The beginning of MPI]: `MPI_Init` blocks until all ranks have come. A rank that fails before it tells its launcher
  * (`early_end.ts`); for one that ends otherwise, the system's alarm ends this process at the deadline, and the launcher says so.
@@ -60,8 +60,8 @@ export class MpiProcess {
   nextTag = 1;
   /** True once a group of this process has failed. */
   hasFailed = false;
-  /** True once a host cannot be reached any more. */
-  isCutOff: () => boolean = () => false;
+  /** True once a host cannot be reached any more, or does not answer. */
+  isSilent: () => boolean = () => false;
   /** Receives a line for the user. */
   report: (text: string) => void = () => {};
   readonly #calls: ProcessCalls;
@@ -148,7 +148,7 @@ export class MpiProcess {
     const { symbols } = this.library;
     if (hasFailed) {
       blockFor(LINGER_MS);
-      if (this.isCutOff()) endLauncher((pid, signal) => this.#calls.kill(pid, signal), this.report);
+      if (this.isSilent()) endLauncher((pid, signal) => this.#calls.kill(pid, signal), this.report);
       return;
     }
     const end = performance.now() + FAREWELL_MS;
