@@ -7,8 +7,6 @@
  *
  * @module
  */
-import { valueText } from "../words.ts";
-import { at } from "../at.ts";
 import type { DType } from "../dtype.ts";
 import type { BlockSource } from "../device/buffer.ts";
 import type { DevicePtr } from "../device/device.ts";
@@ -21,6 +19,7 @@ import type { DataPlane, Transfer, Work } from "./data_plane.ts";
 import type { FlightRecord } from "./flight_record.ts";
 import { announcedMemory, AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
 import type { MeshAxis } from "./mesh.ts";
+import { numberBytes, sumOfNumbers } from "./numbers.ts";
 import { type AllReduceOptions, factorOf, type ReduceScatterOptions } from "./reductions.ts";
 import { attempt, exchangeOutcomes } from "./together.ts";
 import { endingWith } from "./work_end.ts";
@@ -257,18 +256,12 @@ export class ProcessGroup {
    *
    * @returns one sum for each value
    * @throws {CollectiveError} if ranks give unequal numbers of values
+   * @throws {ArgumentError} if there is anything but numbers
    */
   sum(values: readonly number[], unit: string): number[] {
-    if (!Array.isArray(values) || values.some((value) => typeof value !== "number")) {
-      throw new ArgumentError(`Cannot sum ${valueText(values)} for '${unit}': expected a list of numbers`);
-    }
-    using _call = this.announce({ kind: "exchange", unit, count: values.length * 8 });
-    const totals = new Float64Array(values.length);
-    for (const part of this.#control.exchange(new Uint8Array(Float64Array.from(values).buffer))) {
-      const theirs = new Float64Array(part.buffer, part.byteOffset, values.length);
-      theirs.forEach((value, i) => totals[i] = at(totals, i, "sum") + value);
-    }
-    return [...totals];
+    const bytes = numberBytes(values, unit);
+    using _call = this.announce({ kind: "exchange", unit, count: bytes.length });
+    return sumOfNumbers(this.#control.exchange(bytes), values.length);
   }
 
   /**

@@ -185,12 +185,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     return { group: this.name, rank: this.worldRank(this.rank), ranks };
   }
 
-  override stop(detail: string, stoppedBy?: number): never {
-    return this.#stopAs(detail, { dead: stoppedBy, isLate: false });
-  }
-
-  #stopAs(detail: string, absence: Absence): never {
-    const stoppedBy = absence.dead;
+  override stop(detail: string, stoppedBy?: number, isLate: boolean = false): never {
     // Several ranks may stop at once: only the first writes a record, which has the calls of all ranks.
     if (this.world.abort.cause !== undefined) {
       this.#reportWait();
@@ -198,7 +193,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     }
     const record = this.flightRecord();
     const error = this.failure(detail, stoppedBy);
-    this.#abortAll(error.message, absence);
+    this.#abortAll(error.message, { dead: stoppedBy, isLate });
     try {
       throw error;
     } finally {
@@ -306,8 +301,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     const seen = this.#peers.map((peer) =>
       `rank ${this.worldRank(peer)}${awaited.includes(peer) ? " (awaited)" : ""} was last ${this.#seen(peer)}`
     );
-    const detail = `waited ${this.timeoutSeconds} s for ${stage}; ${seen.join("; ")}`;
-    this.#stopAs(detail, { dead: undefined, isLate: true });
+    this.stop(`waited ${this.timeoutSeconds} s for ${stage}; ${seen.join("; ")}`, undefined, true);
   }
 
   /** Reports the call that this rank waits in, and the ranks missing from it, if the abort asks for it. */
