@@ -93,6 +93,9 @@ export function onHosts(
 ): readonly string[] {
   const size = counts.reduce((sum, count) => sum + count, 0);
   const list = addresses.map((address, host) => `${address}:${counts[host]}`).join(",");
+  // Intel MPI was seen to start as many ranks on a host as it has cores, whatever number the list had.
+  const [each = 1] = inTurn ? [1] : counts;
+  const isEven = inTurn || (kind === "Intel MPI" && counts.every((count) => count === each));
   const prefix = program.replace(/\/bin\/[^/]+$/, "");
   const start = kind === "Open MPI"
     ? [
@@ -100,7 +103,7 @@ export function onHosts(
       ...["--prtemca", "plm_ssh_agent", script("./rsh.sh"), "--mca", "btl_tcp_if_include", "e0"],
     ]
     : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0"]
-      .concat(inTurn ? ["-ppn", "1", "-hosts", addresses.join(",")] : ["-hosts", list]);
+      .concat(isEven ? ["-ppn", String(each), "-hosts", addresses.join(",")] : ["-hosts", list]);
   const line = [...start, "-n", String(size), ...rank].map(shellWord).join(" ");
   return [script("./in_host.sh"), "1", line];
 }

@@ -22,10 +22,11 @@ import {
   trainingItems,
   type WorldRuntimes,
 } from "./items.ts";
+import { linkItems } from "./link_bytes.ts";
 import { variableItems } from "./variables.ts";
 
 /** Kinds of items, and the libraries that are looked for. */
-const KINDS = ["planes", "bits", "faults", "hosts", "launch"] as const;
+const KINDS = ["planes", "bits", "faults", "hosts", "launch", "bytes"] as const;
 const LIBRARIES = ["Open MPI", "MPICH", "Intel MPI"] as const;
 const RUNTIMES: readonly RuntimeName[] = ["bun", "deno"];
 
@@ -96,6 +97,7 @@ async function main(argv: readonly string[]): Promise<number> {
           if (here("faults")) {
             add(...await faultItems(launcher, runtime, layout), await cutItem(launcher, runtime, layout, hosts));
           }
+          if (here("bytes")) add(...await linkItems(launcher, runtime, layout));
           if (!here("hosts")) continue;
           for await (const item of hostFaultItems(launcher, runtime, layout, hosts)) add(item);
         }
@@ -129,6 +131,7 @@ function placements(hosts: Hosts): readonly Placement[] {
     { layout: severalHosts(hosts, [1, 3]), runtimes: RUNTIMES, kinds: ["planes", "bits"] },
     { layout: severalHosts(hosts, [2, 2], true), runtimes: ["bun"], kinds: ["planes", "bits"] },
     { layout: severalHosts(hosts, [3, 5]), runtimes: ["bun"], kinds: ["bits"] },
+    { layout: severalHosts(hosts, [4, 4]), runtimes: ["bun"], kinds: ["bytes"] },
   ];
 }
 

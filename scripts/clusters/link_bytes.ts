@@ -1,0 +1,54 @@
+/**
+ * Bytes over the link of two hosts: of ranks that share memory on their host, beside ranks that send everything to each other. The
+ * results must have the same bits.
+ *
+ * @module
+ */
+import { type MpiLauncher, runCommand, scriptCommandOf } from "../../tests/support/mpi_world.ts";
+import type { ClusterItem, Layout, RuntimeName } from "./items.ts";
+
+/** Bytes over the link for each call, and what the calls gave. */
+export interface LinkBytes {
+  readonly gather: number;
+  readonly reduceScatter: number;
+  readonly digest: string;
+}
+
+const RANK: URL = new URL("./link_bytes_rank.ts", import.meta.url);
+/** Most bytes beside those of ranks that share nothing. */
+const MOST = { gather: 0.3, reduceScatter: 0.6 } as const;
+
+/** Runs a command as a rank that sees no other rank's shared memory, so that each rank counts as a host. */
+const APART = "export FULLYSHARD_SHM_DIRECTORY=/dev/shm/rank-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " +
+  'mkdir -p "$FULLYSHARD_SHM_DIRECTORY"; exec "$@"';
+
+/** Counts the bytes of gathers and of sums. */
+export async function linkItems(
+  launcher: MpiLauncher,
+  runtime: RuntimeName,
+  { name: where, size, command }: Layout,
+): Promise<readonly ClusterItem[]> {
+  const rank = scriptCommandOf(runtime, RANK, []);
+  const ends: string[] = [];
+  const count = async (line: readonly string[]): Promise<LinkBytes> => {
+    const { code, output } = await runCommand(command(launcher, size, line));
+    const text = output.split("\n").find((one) => one.startsWith("{"));
+    if (text === undefined) throw new Error(`the ranks ended with ${code}: ${output.slice(-900)}`);
+    const counted: LinkBytes = JSON.parse(text);
+    // MPICH's launcher has ended with 9 after all ranks had their results, as its proxy on the other host failed.
+    if (code !== 0) ends.push(`a launcher ended with ${code}`);
+    return counted;
+  };
+  const shared = await count(rank);
+  const apart = await count(["sh", "-c", APART, "sh", ...rank]);
+  return (["gather", "reduceScatter"] as const).map((what): ClusterItem => {
+    const name = `${launcher.name}, ${runtime}, ${where}: bytes of a ${what} over the link`;
+    const [ours, flat] = [shared[what], apart[what]];
+    const reason = `${(ours / 2 ** 20).toFixed(2)} MiB of 4 MiB, ${(ours / flat).toFixed(3)} of ${
+      (flat / 2 ** 20).toFixed(2)
+    } without shared memory`;
+    const told = [reason, ...ends].join("; ");
+    if (shared.digest !== apart.digest) return { name, status: "fail", reason: `${told}; other bits` };
+    return { name, status: ours <= MOST[what] * flat ? "pass" : "fail", reason: told };
+  });
+}
