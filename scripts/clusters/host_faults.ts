@@ -51,8 +51,10 @@ const LEFT = /rank \d+ died|rank \d+ stopped all ranks|MPI failed|cannot be reac
 
 /** What MPI says that ends the ranks which are left: MPICH's launcher, then Open MPI's, then the library of a rank. */
 const ENDED_BY_MPI: readonly string[] = [
-  ...["BAD TERMINATION", "\\[mpiexec@"],
-  ...["PRTE has lost communication", "A daemon failed to report back[^]*Remote host: +host2"],
+  "BAD TERMINATION",
+  "\\[mpiexec@",
+  "PRTE has lost communication",
+  "A daemon failed to report back[^]*Remote host: +host2",
   "MPI_ERRORS_ARE_FATAL",
 ];
 

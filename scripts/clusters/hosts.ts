@@ -94,8 +94,8 @@ export function onHosts(
   const size = counts.reduce((sum, count) => sum + count, 0);
   const list = addresses.map((address, host) => `${address}:${counts[host]}`).join(",");
   // Intel MPI was seen to start as many ranks on a host as it has cores, whatever number the list had.
-  const [each = 1] = inTurn ? [1] : counts;
-  const isEven = inTurn || (kind === "Intel MPI" && counts.every((count) => count === each));
+  const isEven = kind === "Intel MPI" && counts.every((count) => count === counts[0]);
+  const each = inTurn ? 1 : isEven ? counts[0] : undefined;
   const prefix = program.replace(/\/bin\/[^/]+$/, "");
   const start = kind === "Open MPI"
     ? [
@@ -103,7 +103,7 @@ export function onHosts(
       ...["--prtemca", "plm_ssh_agent", script("./rsh.sh"), "--mca", "btl_tcp_if_include", "e0"],
     ]
     : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0"]
-      .concat(isEven ? ["-ppn", String(each), "-hosts", addresses.join(",")] : ["-hosts", list]);
+      .concat(each === undefined ? ["-hosts", list] : ["-ppn", String(each), "-hosts", addresses.join(",")]);
   const line = [...start, "-n", String(size), ...rank].map(shellWord).join(" ");
   return [script("./in_host.sh"), "1", line];
 }

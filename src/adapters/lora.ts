@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requireSwitches } from "../config/known_values.ts";
+import { requireSwitch } from "../config/known_values.ts";
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { didYouMean } from "../config/nearest.ts";
 import { ArgumentError, UnsupportedError } from "../errors.ts";
@@ -240,7 +240,7 @@ function settingsOf(options: LoraOptions): LoraSettings {
   }
   requireRank(settings.r, "r");
   const { initLoraWeights, useRslora } = settings;
-  requireSwitches("add an adapter", { useRslora });
+  requireSwitch("add an adapter", "useRslora", useRslora);
   if (initLoraWeights !== true && initLoraWeights !== "gaussian") {
     throw new ArgumentError(
       `Cannot add an adapter with initLoraWeights ${valueText(initLoraWeights)}: expected true or "gaussian"`,

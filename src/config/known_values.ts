@@ -26,12 +26,10 @@ export function requireWord(what: string, name: string, value: unknown, known: r
  * Refuses what is neither true nor false. An option that is left out is as good as its default.
  *
  * @param what is not done, e.g. `clip gradients`
- * @param options by name
- * @throws {ArgumentError} with the first such option and its value
+ * @param name of the option
+ * @throws {ArgumentError} with the option and its value
  */
-export function requireSwitches(what: string, options: Readonly<Record<string, boolean | undefined>>): void {
-  for (const [name, value] of Object.entries(options)) {
-    if (value === undefined || typeof value === "boolean") continue;
-    throw new ArgumentError(`Cannot ${what} with ${name} ${valueText(value)}: expected true or false`);
-  }
+export function requireSwitch(what: string, name: string, value: boolean | undefined): void {
+  if (value === undefined || typeof value === "boolean") return;
+  throw new ArgumentError(`Cannot ${what} with ${name} ${valueText(value)}: expected true or false`);
 }

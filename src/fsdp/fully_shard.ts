@@ -121,7 +121,8 @@ function outermost(modules: readonly Module[]): readonly Module[] {
 export function fullyShard(module: Module | readonly Module[], options: FullyShardOptions): FullyShardedModule {
   requireKnownKeys("shard", options, KNOWN_OPTIONS);
   const policy = resolvePolicy(options);
-  const ignored = new Set(parameterList("ignore parameters", options.ignoredParameters ?? []));
+  const { ignoredParameters = [] } = options;
+  const ignored = new Set(parameterList("ignore parameters", ignoredParameters));
   const modules = outermost(modulesOf("shard", module));
   const names = modules.map(({ constructor }) => constructor.name).join(", ");
   const refuse = (why: string, what: string = names): never => {

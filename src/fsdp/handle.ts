@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { requireSwitches } from "../config/known_values.ts";
+import { requireSwitch } from "../config/known_values.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { activePass } from "../autograd/engine.ts";
 import { ArgumentError } from "../errors.ts";
@@ -142,7 +142,7 @@ export class FullyShardedModule {
    * `requiresAllReduce` too, as PyTorch's `set_requires_gradient_sync` does: call {@link setRequiresAllReduce} after it.
    */
   setRequiresGradientSync(sync: boolean, options?: RecurseOptions): void {
-    requireSwitches("call setRequiresGradientSync", { sync });
+    requireSwitch("call setRequiresGradientSync", "sync", sync);
     this.#set(options, (unit) => unit.requiresGradientSync = unit.requiresAllReduce = sync);
   }
 
@@ -152,7 +152,7 @@ export class FullyShardedModule {
    * Until then `grad` is unset and an optimizer's `step()` throws.
    */
   setRequiresAllReduce(allReduce: boolean, options?: RecurseOptions): void {
-    requireSwitches("call setRequiresAllReduce", { allReduce });
+    requireSwitch("call setRequiresAllReduce", "allReduce", allReduce);
     this.#set(options, (unit) => unit.requiresAllReduce = allReduce);
   }
 
@@ -168,7 +168,7 @@ export class FullyShardedModule {
 
   /** True: the backward frees the parameters. False: they stay for the next forward, or until an optimizer's step frees them. */
   setReshardAfterBackward(reshard: boolean, options?: RecurseOptions): void {
-    requireSwitches("call setReshardAfterBackward", { reshard });
+    requireSwitch("call setReshardAfterBackward", "reshard", reshard);
     this.#set(options, (unit) => unit.reshardAfterBackward = reshard);
   }
 
@@ -177,7 +177,7 @@ export class FullyShardedModule {
    * yet, and ranks do not exchange which parameters they used.
    */
   setIsLastBackward(isLast: boolean, options?: RecurseOptions): void {
-    requireSwitches("call setIsLastBackward", { isLast });
+    requireSwitch("call setIsLastBackward", "isLast", isLast);
     this.#set(options, (unit) => unit.isLastBackward = isLast);
   }
 
@@ -213,7 +213,7 @@ export class FullyShardedModule {
 
   /** True: the backward gathers the parameters. False: it does not, as an embedding's needs none of their values. */
   setUnshardInBackward(unshard: boolean, options?: RecurseOptions): void {
-    requireSwitches("call setUnshardInBackward", { unshard });
+    requireSwitch("call setUnshardInBackward", "unshard", unshard);
     this.#set(options, (unit) => unit.unshardInBackward = unshard);
   }
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireSwitch } from "../config/known_values.ts";
 import type { DeviceMesh } from "../comm/mesh.ts";
 import type { Phase } from "../comm/call.ts";
 import type { Work } from "../comm/data_plane.ts";
@@ -154,9 +155,7 @@ function requireSettings(options: FullyShardOptions): void {
   if (!["boolean", "number", "undefined"].includes(typeof reshard)) {
     refuse("reshardAfterForward", reshard, "true, false or a number of ranks");
   }
-  if (!["boolean", "undefined"].includes(typeof backwardPrefetch)) {
-    refuse("backwardPrefetch", backwardPrefetch, "true or false");
-  }
+  requireSwitch("shard", "backwardPrefetch", backwardPrefetch);
   if (offloadPolicy !== undefined && offloadPolicy?.kind !== "cpu") {
     refuse("offloadPolicy", offloadPolicy, "what cpuOffloadPolicy() gives");
   }

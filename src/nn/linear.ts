@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requireSwitches, requireWord } from "../config/known_values.ts";
+import { requireSwitch, requireWord } from "../config/known_values.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
@@ -89,7 +89,7 @@ export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor>
     super();
     requireKnownKeys("make a Linear", options, { bias: true, layout: true, init: true, packs: true });
     const { bias = true, layout = "outIn", packs = 1 } = options;
-    requireSwitches("make a Linear", { bias });
+    requireSwitch("make a Linear", "bias", bias);
     requireWord("make a Linear", "layout", layout, ["outIn", "inOut"]);
     if (packs !== "unequal" && !(Number.isSafeInteger(packs) && packs > 0)) {
       throw new ArgumentError(

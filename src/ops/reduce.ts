@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requireSwitches } from "../config/known_values.ts";
+import { requireSwitch } from "../config/known_values.ts";
 import { at } from "../at.ts";
 import type { ReduceOp } from "../device/kernels/signature.ts";
 import { float32, int32, uint8 } from "../dtype.ts";
@@ -80,11 +80,12 @@ function extremeGradient(call: BackwardCall<ReduceAttrs>, name: ReduceOp): Tenso
 }
 
 function reduction(name: ReduceOp): ComputeOp<ReduceAttrs> {
+  const what = `apply '${name}'`;
   return {
     name,
     infer: (inputs, attrs) => {
       const x = floatInput(name, inputs);
-      requireSwitches(`apply '${name}'`, { keepDims: attrs.keepDims });
+      requireSwitch(what, "keepDims", attrs.keepDims);
       const dims = reducedDims(name, x.shape, attrs.dims);
       if (name === "max" || name === "min") requireElements(name, x.shape, dims);
       const shape = attrs.keepDims ? keptShape(x.shape, dims) : x.shape.filter((_, dim) => !dims.has(dim));

@@ -15,7 +15,7 @@
  *
  * @module
  */
-import { requireSwitches } from "../config/known_values.ts";
+import { requireSwitch } from "../config/known_values.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
@@ -117,7 +117,7 @@ export interface ClipOptions extends NormOptions {
 export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
   requireKnownKeys("clip gradients", options, { normType: true, errorIfNonfinite: true, scaler: true });
   const { normType = 2, errorIfNonfinite = false, scaler } = options;
-  requireSwitches("clip gradients", { errorIfNonfinite });
+  requireSwitch("clip gradients", "errorIfNonfinite", errorIfNonfinite);
   if (!(isWithin(maxNorm, 0) && maxNorm > 0)) {
     throw new ArgumentError(`Cannot clip to norm ${valueText(maxNorm)}: it must be a positive number`);
   }

@@ -5,7 +5,7 @@
  */
 import { ArgumentError } from "../errors.ts";
 import { Parameter } from "../tensor/parameter.ts";
-import { parameterList, requireList } from "../tensor/parameter_list.ts";
+import { parameterList, requireIterable } from "../tensor/parameter_list.ts";
 import { valueText } from "../words.ts";
 import type { Schedule, ScheduleFunction } from "./schedule.ts";
 
@@ -60,7 +60,7 @@ export function groupsOf<S extends OptimizerSettings>(
 ): readonly ParamGroup<S>[] {
   const plain: Parameter[] = [];
   const groups: ParamGroup<S>[] = [];
-  for (const item of requireList<Parameter | ParamGroupOptions<S>>("optimize parameters", parameters)) {
+  for (const item of requireIterable<Parameter | ParamGroupOptions<S>>("optimize parameters", parameters)) {
     if (item instanceof Parameter) plain.push(item);
     else groups.push({ ...defaults, ...item, parameters: parametersOf(item) });
   }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requireSwitches } from "../config/known_values.ts";
+import { requireSwitch } from "../config/known_values.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import type { StatePool } from "../device/state_pool.ts";
 
@@ -51,6 +51,6 @@ export interface CpuOffloadOptions {
 export function cpuOffloadPolicy(options: CpuOffloadOptions = {}): OffloadPolicy {
   requireKnownKeys("offload", options, { pinMemory: true, optimizerStates: true });
   const { pinMemory = true, optimizerStates } = options;
-  requireSwitches("offload", { pinMemory });
+  requireSwitch("offload", "pinMemory", pinMemory);
   return { kind: "cpu", pinMemory, optimizerStates };
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requireSwitches } from "../config/known_values.ts";
+import { requireSwitch } from "../config/known_values.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { COMPUTE_DTYPES, type DType, float32, requireDType } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
@@ -57,7 +57,7 @@ export function resolvePrecision(precision: MixedPrecision = {}): ResolvedPrecis
   const known = { paramDtype: true, reduceDtype: true, outputDtype: true, castForwardInputs: true } as const;
   requireKnownKeys("set the precision", precision, known);
   const { paramDtype = float32, reduceDtype = float32, outputDtype, castForwardInputs = true } = precision;
-  requireSwitches("set the precision", { castForwardInputs });
+  requireSwitch("set the precision", "castForwardInputs", castForwardInputs);
   for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype, outputDtype })) {
     if (dtype === undefined) continue;
     requireDType(name, dtype);

@@ -160,12 +160,11 @@ export function resolvePlan(model: Module, plan: FsdpPlan): ResolvedPlan {
 
 /** Refuses what is no plan. @throws {ConfigError} with the modes that there are */
 function requireMode(plan: Exclude<FsdpPlan, string>): void {
-  const modes: Readonly<Record<typeof plan.mode, true>> = {
-    ...{ auto: true, manual: true, transformer: true, size: true, none: true, lambda: true },
-  };
-  if (typeof plan === "object" && plan !== null && Object.hasOwn(modes, plan.mode)) return;
-  const got = typeof plan === "object" && plan !== null ? `mode ${valueText(plan.mode)}` : valueText(plan);
-  const expected = `a plan whose mode is ${Object.keys(modes).join(", ")}`;
+  const modes: readonly (typeof plan.mode)[] = ["auto", "manual", "transformer", "size", "none", "lambda"];
+  const isObject = typeof plan === "object" && plan !== null;
+  if (isObject && modes.includes(plan.mode)) return;
+  const got = isObject ? `mode ${valueText(plan.mode)}` : valueText(plan);
+  const expected = `a plan whose mode is ${modes.join(", ")}`;
   throw new ConfigError([{ path: "fsdpPlan", expected, got }]);
 }
 

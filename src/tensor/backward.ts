@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requireSwitches } from "../config/known_values.ts";
+import { requireSwitch } from "../config/known_values.ts";
 import { runBackward } from "../autograd/engine.ts";
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
@@ -21,7 +21,7 @@ export interface BackwardOptions {
 export function startBackward(root: Tensor, seed: Tensor | undefined, options: BackwardOptions): void {
   requireKnownKeys("run backward", options, { retainGraph: true });
   const { retainGraph = false } = options;
-  requireSwitches("run backward", { retainGraph });
+  requireSwitch("run backward", "retainGraph", retainGraph);
   root.requireAlive();
   if (seed !== undefined) {
     requireTensor("backward", seed, "a gradient that is a tensor");

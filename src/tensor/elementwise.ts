@@ -17,6 +17,9 @@ import { inFloat32 } from "./composed.ts";
 import { scalar } from "./host.ts";
 import type { Tensor } from "./tensor.ts";
 
+/** Forms of {@link ElementwiseMethods.gelu}. */
+const APPROXIMATIONS = ["none", "tanh"] as const;
+
 /** Base class of {@link Tensor}, in a file of its own. */
 export abstract class ElementwiseMethods {
   static {
@@ -166,7 +169,7 @@ export abstract class ElementwiseMethods {
   }
   /** x Φ(x), exact or in the tanh approximation. @throws {ArgumentError} for another word */
   gelu(this: Tensor, approximate: "none" | "tanh" = "none"): Tensor {
-    requireWord("apply 'gelu'", "approximate", approximate, ["none", "tanh"]);
+    requireWord("apply 'gelu'", "approximate", approximate, APPROXIMATIONS);
     return this.#unary(approximate === "tanh" ? "geluTanh" : "gelu");
   }
   /** max(x, 0) */

@@ -29,20 +29,18 @@ export type Init =
   | { readonly kind: "constant"; readonly value: number };
 
 /** The numbers of each kind of {@link Init}. */
-const INIT_NUMBERS: Readonly<Record<Init["kind"], readonly string[]>> = {
-  normal: ["mean", "std"],
-  uniform: ["low", "high"],
-  logUniform: ["low", "high"],
-  constant: ["value"],
-};
+const INIT_NUMBERS: ReadonlyMap<Init["kind"], readonly string[]> = new Map([
+  ["normal", ["mean", "std"]],
+  ["uniform", ["low", "high"]],
+  ["logUniform", ["low", "high"]],
+  ["constant", ["value"]],
+]);
 
 /** Refuses what is no initialization. @throws {ArgumentError} with the value and the kinds that there are */
 function requireInit(init: Init): void {
-  const known = new Map(Object.entries(INIT_NUMBERS));
-  const numbers = typeof init === "object" && init !== null ? known.get(init.kind) : undefined;
-  const given = new Map<string, unknown>(Object.entries(init));
-  if (numbers?.every((name) => typeof given.get(name) === "number") === true) return;
-  const kinds = Array.from(known, ([kind, names]) => `{ kind: "${kind}", ${names.join(", ")} }`);
+  const numbers = INIT_NUMBERS.get(init.kind);
+  if (numbers?.every((name) => typeof Reflect.get(Object(init), name) === "number") === true) return;
+  const kinds = Array.from(INIT_NUMBERS, ([kind, names]) => `{ kind: "${kind}", ${names.join(", ")} }`);
   const got = numbers === undefined ? valueText(init) : `'${init.kind}'`;
   throw new ArgumentError(`Cannot initialize a Parameter by ${got}: expected ${kinds.join(" or ")}, with numbers`);
 }

@@ -14,7 +14,7 @@ import { Parameter } from "./parameter.ts";
  * @throws {ArgumentError} if it is no list, or holds anything but parameters
  */
 export function parameterList(what: string, given: Iterable<Parameter>): readonly Parameter[] {
-  const parameters: readonly unknown[] = [...requireList(what, given)];
+  const parameters: readonly unknown[] = [...requireIterable(what, given)];
   const isParameter = (item: unknown): item is Parameter => item instanceof Parameter;
   if (parameters.every(isParameter)) return parameters;
   const [other] = parameters.filter((item) => !isParameter(item));
@@ -27,7 +27,7 @@ export function parameterList(what: string, given: Iterable<Parameter>): readonl
  * @param what is not done, e.g. `optimize`
  * @throws {ArgumentError} if it cannot be iterated, as a module
  */
-export function requireList<T>(what: string, given: Iterable<T>): Iterable<T> {
+export function requireIterable<T>(what: string, given: Iterable<T>): Iterable<T> {
   if (typeof given === "object" && given !== null && Symbol.iterator in given) return given;
   throw new ArgumentError(
     `Cannot ${what} of ${valueText(given)}: expected a list of parameters, e.g. model.parameters()`,

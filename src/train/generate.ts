@@ -76,7 +76,8 @@ export function* generateTokens(
   const { maxNewTokens, temperature = 0.8, seed = 0, useCache = true } = options;
   if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && isWithin(temperature, 0))) {
     throw new ArgumentError(
-      `Cannot generate ${maxNewTokens} tokens at temperature ${temperature}: neither may be negative`,
+      `Cannot generate ${valueText(maxNewTokens)} tokens at temperature ${valueText(temperature)}: ` +
+        "both must be numbers, and neither may be negative",
     );
   }
   if (prompt.length === 0) throw new ArgumentError("Cannot generate from an empty prompt: give at least one token");
