@@ -1,7 +1,7 @@
 /**
  * Summarizes a trace of a step: its time, the parts of it that are computed and communicated, and the part of each unit.
  *
- * Note [Exposed]: communication is exposed while a rank computes nothing: the time in calls that move tensors, during which no
+ * Note [Exposed]: communication is the time in calls that move tensors, and in waits for what they have begun. It is exposed while no
  * kernel of the compute track runs.
  *
  * @module
@@ -83,7 +83,7 @@ export function summarize(trace: RankTrace): RankSummary {
     const { unit, bytes } = args;
     if (cat === "kernel") addCall(byKernel, name, time, 1 / steps.length, args);
     if (cat === "collective" && tid === HOST && around.every((one) => one.cat === "step")) host += end - begin;
-    if (cat === "collective" && tid !== HOST) calls.push({ begin, end });
+    if (cat === "wait" || (cat === "collective" && tid !== HOST)) calls.push({ begin, end });
     if (typeof unit !== "string") continue;
     if (cat === "wait") unitOf(unit).wait += time;
     else if (cat === "unit") {
@@ -97,14 +97,15 @@ export function summarize(trace: RankTrace): RankSummary {
     }
   }
   const lengthOf = (list: readonly Interval[]): number => list.reduce((sum, { begin, end }) => sum + end - begin, 0);
+  const moving = united(calls);
   return {
     rank: trace.rank,
     isCutOff: trace.isCutOff,
     steps: first === undefined || last === undefined ? undefined : { first: first.step, last: last.step },
     step: seconds(first === undefined ? 0 : until - from),
     compute: seconds(lengthOf(kernels)),
-    communication: seconds(lengthOf(calls)),
-    exposed: seconds(lengthOf(calls) - overlap(calls, kernels)),
+    communication: seconds(lengthOf(moving)),
+    exposed: seconds(lengthOf(moving) - overlap(moving, kernels)),
     host: seconds(host),
     units: [...units.values()].map((unit) => ({ ...unit, bytes: unit.bytes / Math.max(1, steps.length) })),
     kernels: [...byKernel.values()].sort((a, b) => b.seconds - a.seconds),
@@ -137,6 +138,17 @@ function countedSteps(trace: RankTrace): (Interval & { readonly step: number })[
     if (cat === "step" && typeof step === "number") steps.push({ step, begin, end });
   }
   return steps.slice(steps.length > 2 ? 1 : 0, steps.length > 1 ? -1 : undefined);
+}
+
+/** Intervals that cover the same time, and do not overlap. */
+function united(list: readonly Interval[]): readonly Interval[] {
+  const joined: Interval[] = [];
+  for (const { begin, end } of list.toSorted((a, b) => a.begin - b.begin)) {
+    const last = joined.at(-1);
+    if (last === undefined || begin > last.end) joined.push({ begin, end });
+    else joined[joined.length - 1] = { begin: last.begin, end: Math.max(last.end, end) };
+  }
+  return joined;
 }
 
 /** The part of `calls` that lies in `kernels`, which do not overlap among themselves. */

@@ -28,6 +28,8 @@ export interface Work {
    * between kernels. Undefined where nothing is left to the host.
    */
   advance?(): void;
+  /** True if memory that was given to the call must be left alone until {@link wait} has returned. @default false */
+  readonly endsInWait?: boolean;
 }
 
 /** A collective that has already finished. */

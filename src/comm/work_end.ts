@@ -17,6 +17,7 @@ export function endingWith(end: Disposable | undefined, begin: () => Work): Work
   try {
     const work = begin();
     return {
+      endsInWait: true,
       advance: () => work.advance?.(),
       wait(): void {
         try {
@@ -30,4 +31,18 @@ export function endingWith(end: Disposable | undefined, begin: () => Work): Work
     atEnd.dispose();
     throw error;
   }
+}
+
+/**
+ * Begins work that reads or writes `memory`, and disposes that at once, or in the first `wait()` where the work goes on until then
+ * ({@link Work.endsInWait}).
+ */
+export function keepingUntilEnd(memory: Disposable | undefined, begin: () => Work): Work {
+  if (memory === undefined) return begin();
+  using kept = new DisposableStack();
+  kept.use(memory);
+  const work = begin();
+  if (work.endsInWait !== true) return work;
+  const end = kept.move();
+  return endingWith(end, () => work);
 }

@@ -89,10 +89,10 @@ export class SegmentGradients {
    * Called when the reduction of the unsharded gradient is enqueued on this stream: the root takes the gradient over, and frees it
    * there. See Note [Reductions].
    */
-  handOver(): void {
+  handOver(reduction: Work): void {
     if (this.#unsharded === undefined) return; // a reduction by a function of the user has cleared it
     this.#unshardedState.take("hand over");
-    this.#segment.unit.holdInput(this.#unsharded);
+    this.#segment.unit.rootInputs.hold({ input: this.#unsharded, reduction, unit: this.#segment.name });
     this.#unsharded = undefined;
   }
 
@@ -153,10 +153,11 @@ export class SegmentGradients {
 
   /** Makes all work that is enqueued from now on wait for the last reduction. */
   waitForReduction(): void {
-    if (this.#reduction === undefined) return;
-    this.#reduction.wait();
+    const reduction = this.#reduction;
+    if (reduction === undefined) return;
     this.#reduction = undefined;
     this.#reducedState.take("wait for");
+    reduction.wait();
   }
 
   /** A handle on one parameter's elements of the sharded gradient; undefined before the first reduction. */

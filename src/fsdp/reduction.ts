@@ -13,6 +13,8 @@
  * - Unsharded gradient: when its reduction is enqueued, the root takes it over (`ReductionInputs`). The root keeps the newest
  *   `maxReduceScatterInputs - 1` of them; by default it keeps none. It frees the others on the stream `reduce`, which is after their
  *   reduction. At the end of the backward it frees all.
+ * - Between hosts on the CPU a reduction goes on until it is waited for. The root keeps its gradient until the next reduction begins,
+ *   which first waits for it.
  * - Unsharded parameters: no reduction reads them. `FsdpUnit.postBackward` frees them after it has enqueued the reduction, on the
  *   compute stream, so after the backward that reads them.
  * - Failure: a strategy frees what it has allocated for itself. `FlatSegment.abandonPass` frees the rest when the pass is given up.
@@ -25,6 +27,7 @@ import type { DevicePtr } from "../device/device.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { denseLayout } from "../shape.ts";
+import { keepingUntilEnd } from "../comm/work_end.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { copyChunks } from "./gathered.ts";
 import type { FlatSegment } from "./segment.ts";
@@ -65,7 +68,7 @@ function reduceToHost({ segment: { computeDevice, gradients }, scale, reduceScat
   const work = reduceScatter({ dst, accumulate: false, scale });
   work.wait();
   gradients.addToSharded(dst);
-  return work;
+  return enqueuedWork(computeDevice);
 }
 
 /** The strategy of a segment: partial with replicas or a hook, else direct or, with an offload policy, offloaded. */
@@ -81,13 +84,14 @@ export function reduceSegment(segment: FlatSegment, scale: DeviceScalar): void {
   const { gradients, storages } = segment;
   const { ptr: src } = gradients.unsharded;
   onReduceStream(segment, scale, () => {
+    segment.unit.rootInputs.makeRoom();
     const work = strategyOf(segment)({
       segment,
       scale,
       reduceScatter: (target) => reduceScatter(segment, src, target),
     });
     for (const { sink } of storages) sink.clear();
-    gradients.handOver();
+    gradients.handOver(work);
     return work;
   });
 }
@@ -97,6 +101,7 @@ export function allReducePartial(segment: FlatSegment, scale: DeviceScalar): voi
   const { gradients, length, name, unit: { policy: { replicas }, custom: { allReduceHook } } } = segment;
   if (!gradients.isPartial) return;
   onReduceStream(segment, scale, () => {
+    gradients.waitForReduction();
     using partial = gradients.takePartial();
     replicas?.allReduce(partial.ptr, length, float32, { scale, unit: name, phase: "backward" }).wait();
     if (allReduceHook !== undefined) {
@@ -121,13 +126,17 @@ function onReduceStream({ computeDevice, gradients }: FlatSegment, scale: Device
 function reduceScatter(segment: FlatSegment, unsharded: DevicePtr, { dst, accumulate, scale }: SumTarget): Work {
   const { length, name, plan: { numShards }, unit: { policy: { group, reduceDtype: dtype }, custom } } = segment;
   const slices = Array.from({ length: numShards }, (_, rank) => ({ offset: rank * length, length }));
-  using chunked = chunksInOrder(segment, unsharded);
+  const chunked = chunksInOrder(segment, unsharded);
   const scaled = scale === undefined ? {} : { scale };
   const src = chunked?.ptr ?? unsharded;
   const args = { src, dtype, slices, dst: dst.ptr, dstDtype: float32, accumulate, ...scaled };
-  return custom.reduceScatter === undefined
-    ? group.reduceScatter(args, name, "backward")
-    : custom.reduceScatter({ ...args, group, unit: name, phase: "backward" });
+  return keepingUntilEnd(chunked, () => {
+    if (custom.reduceScatter === undefined) return group.reduceScatter(args, name, "backward");
+    const work = custom.reduceScatter({ ...args, group, unit: name, phase: "backward" });
+    // It may wrap the group's work and not say that this goes on.
+    if (work.endsInWait !== true) work.wait();
+    return work;
+  });
 }
 
 /** A copy of the unsharded gradient in which each rank's chunk is contiguous; undefined where the chunks are contiguous already. */

@@ -13,6 +13,7 @@
  * @module
  */
 import type { PassMember } from "../autograd/engine.ts";
+import type { Work } from "../comm/data_plane.ts";
 import type { Buffer } from "../device/buffer.ts";
 import { usedOnAnyRank } from "../parallel/used.ts";
 import type { FsdpUnit } from "./unit.ts";
@@ -42,13 +43,21 @@ export class UnitUse {
   }
 }
 
+/** An unsharded gradient and its reduction, of a unit. */
+interface ReductionInput {
+  readonly input: Buffer;
+  readonly reduction: Work;
+  /** The unit's name. */
+  readonly unit: string;
+}
+
 /**
  * Unsharded gradients in reduction, the oldest first, of one root or of several that share them (PyTorch's `comm_ctx`). While a
  * gradient is held here, the next unit's gradients get other memory, and the compute stream need not wait until this one is reduced.
  */
 export class ReductionInputs {
   readonly #roots: readonly FsdpUnit[];
-  readonly #held: Buffer[] = [];
+  readonly #held: ReductionInput[] = [];
 
   /** @param roots the root units that share these inputs */
   constructor(roots: readonly FsdpUnit[]) {
@@ -56,24 +65,46 @@ export class ReductionInputs {
   }
 
   /**
+   * Called before a reduction begins. Frees all but the newest `maxReduceScatterInputs - 1` gradients, so it waits for a reduction that
+   * goes on until it is waited for: at most one of these is under way.
+   */
+  makeRoom(): void {
+    this.release(this.#most - 1);
+  }
+
+  /**
    * Takes over a gradient whose reduction is enqueued on this stream, and frees the oldest.
    *
    * At most `maxReduceScatterInputs` input buffers are allocated at once, and the next unit's backward writes one of them. So `hold`
    * keeps one fewer: with 1 it frees `input` at once, behind its reduce-scatter; with n the newest n - 1 stay until later units'
-   * reductions are enqueued.
+   * reductions are enqueued. It keeps one more where the reduction goes on until it is waited for ({@link Work.endsInWait}).
    */
-  hold(input: Buffer): void {
-    this.#held.push(input);
-    const units = this.#roots.flatMap((unit) => unit.root?.units ?? [unit]);
-    this.release(Math.max(...units.map(({ maxReduceScatterInputs }) => maxReduceScatterInputs)) - 1);
+  hold(held: ReductionInput): void {
+    this.#held.push(held);
+    this.release(Math.max(this.#most - 1, held.reduction.endsInWait === true ? 1 : 0));
   }
 
   /** Frees all but the newest `kept` on the stream `reduce`, so after their reduction. */
   release(kept: number = 0): void {
     while (this.#held.length > kept) {
-      const input = this.#held.shift();
-      input?.device.streams.on("reduce", () => input.release());
+      const held = this.#held.shift();
+      if (held === undefined) return;
+      const { input, unit, reduction } = held;
+      try {
+        if (reduction.endsInWait === true) {
+          using _wait = input.device.traits.trace?.begin("compute", "wait", `reduction wait ${unit}`, {});
+          reduction.wait();
+        }
+      } finally {
+        input.device.streams.on("reduce", () => input.release());
+      }
     }
+  }
+
+  /** The largest `maxReduceScatterInputs` of the units of all roots. */
+  get #most(): number {
+    const units = this.#roots.flatMap((unit) => unit.root?.units ?? [unit]);
+    return Math.max(...units.map(({ maxReduceScatterInputs }) => maxReduceScatterInputs));
   }
 }
 

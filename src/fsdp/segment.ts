@@ -26,6 +26,7 @@ import { copyOwned } from "./owned_values.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
 import { reduceSegment } from "./reduction.ts";
+import { takeAll } from "../unwind.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /** Options in which the segments of a unit differ. */
@@ -188,8 +189,10 @@ export class FlatSegment implements FlatShard {
 
   /** Clears all gradients after a failed pass. Gradients of earlier passes go too: the failed pass may be part of their sums. */
   abandonPass(): void {
-    this.gradients.waitForReduction();
-    for (const storage of this.storages) storage.clearGradient();
+    takeAll([
+      () => this.gradients.waitForReduction(),
+      ...this.storages.map((storage) => () => storage.clearGradient()),
+    ]);
   }
 
   /**

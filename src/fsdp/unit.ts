@@ -11,7 +11,6 @@ import { activePass } from "../autograd/engine.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import type { Phase } from "../comm/call.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import type { Buffer } from "../device/buffer.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
@@ -336,9 +335,9 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.backward?.end();
   }
 
-  /** Hands an unsharded gradient, whose reduction is enqueued on this stream, to the root, which frees it: see Note [Reductions]. */
-  holdInput(input: Buffer): void {
-    (this.root?.units[0] ?? this).reductionInputs.hold(input);
+  /** The unsharded gradients in reduction of this unit's root: see Note [Reductions]. */
+  get rootInputs(): ReductionInputs {
+    return (this.root?.units[0] ?? this).reductionInputs;
   }
 
   /** Frees unsharded gradients that were reduced, if this unit is a root. */

@@ -12,6 +12,7 @@ const NAMES: readonly string[] = [
   "allReduce() gives the sum",
   "allReduce() gives the largest value",
   "reduceScatter() sums ragged slices",
+  "reduceScatter() goes on beside other calls, and is waited for in any order",
   "split() makes groups that work apart",
   "transfer() passes messages round a ring, both ways at once",
   "transfer() waits for nothing, and what a rank computes meanwhile stays",

@@ -70,10 +70,11 @@ function dryPlane(control: ControlPlane, device: Device, memory: PlaneMemory, dr
     },
     reduceScatter({ src, dtype, slices, dst, dstDtype, scale, accumulate }): Work {
       const { length } = at(slices, rank, "slice of rank");
-      memory.reduceScatter(length, dtype, dtype === dstDtype && !accumulate);
+      const endsInWait = memory.reduceScatter(length, dtype, dtype === dstDtype && !accumulate);
       const written = range(dst, length * dstDtype.byteLength);
       const read = slices.map((slice) => range(src + slice.offset * dtype.byteLength, slice.length * dtype.byteLength));
-      return enqueue(device, "reduce-scatter", [...read, ...accumulate ? [written] : [], ...factor(scale)], [written]);
+      const reads = [...read, ...accumulate ? [written] : [], ...factor(scale)];
+      return { ...enqueue(device, "reduce-scatter", reads, [written]), endsInWait };
     },
     allReduce({ ptr, n, dtype, op, scale }): Work {
       memory.allReduce({ n, dtype, op });

@@ -30,8 +30,9 @@ export interface PlaneMemory
    * A reduce-scatter whose sums of this rank are `length` elements.
    *
    * @param isFinal the sums have the dtype of their destination and overwrite it
+   * @returns true if it goes on until it is waited for, see `Work.endsInWait`
    */
-  reduceScatter(length: number, dtype: DType, isFinal: boolean): void;
+  reduceScatter(length: number, dtype: DType, isFinal: boolean): boolean;
   /** An all-reduce. */
   allReduce(args: Pick<AllReduceArgs, "n" | "dtype" | "op">): void;
   /** The memory of a group that is split off. */

@@ -57,8 +57,9 @@ class StagedMemory implements PlaneMemory {
     return this.#allocate(at(byteLengths, this.#ranks.rank, "part of rank"), owner, "parameters");
   }
 
-  reduceScatter(length: number, dtype: DType): void {
+  reduceScatter(length: number, dtype: DType): boolean {
     this.#reserve(length, dtype.byteLength, false);
+    return false;
   }
 
   allReduce({ n, dtype: { byteLength: unit }, op }: Pick<AllReduceArgs, "n" | "dtype" | "op">): void {

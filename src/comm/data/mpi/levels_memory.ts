@@ -33,8 +33,8 @@ export const openLevelsMemory: OpenPlaneMemory = (ranks, device, options) => {
   const isOneHost = order.hosts.length === 1;
   const scratch = new Scratch(device.allocator);
   const numTurns = turnsOf(order, host).length;
-  const reduceScatter = (length: number, dtype: DType, isFinal: boolean): void => {
-    if (isOneHost) return near?.reduceScatter(length, dtype, isFinal);
+  const reduceScatter = (length: number, dtype: DType, isFinal: boolean): boolean => {
+    if (isOneHost) return near?.reduceScatter(length, dtype, isFinal) === true;
     // Slices are taken to be equally long.
     const slices = worldRanks.map((_, one) => ({ offset: one * length, length }));
     if (!isChainShorter(order, slices, dtype)) return flat.reduceScatter(length, dtype, isFinal);
@@ -45,6 +45,7 @@ export const openLevelsMemory: OpenPlaneMemory = (ranks, device, options) => {
     }
     const isInPlace = isFinal && partial === dtype;
     if (host < order.hosts.length - 1 && length > 0 && !isInPlace) scratch.of(UNDER_WAY, length * partial.byteLength);
+    return false;
   };
   return {
     stagingBytes: near === undefined ? 0 : near.stagingBytes,

@@ -11,8 +11,8 @@ import { Scratch } from "../staging.ts";
 
 /** All-reduces of at most this many bytes take one round, in which each rank sums all elements. */
 export const ONE_ROUND_BYTES = 8192;
-/** Rounds of a reduction that are under way at a time. */
-export const ROUNDS_TOGETHER = 2;
+/** Rounds of a reduction that are under way at a time: the network has work while a kernel of this rank runs for long. */
+export const ROUNDS_TOGETHER = 8;
 const MOST_CHUNK_BYTES: number = 2 ** 20;
 const MOST_STAGING_BYTES: number = 2 ** 26;
 
@@ -48,7 +48,10 @@ export const openMpiMemory: OpenPlaneMemory = (
     registersMemory: false,
     gatherMemory: () => undefined,
     openWindow: (byteLengths, owner) => allocator.allocate(at(byteLengths, rank, "part of rank"), owner, "parameters"),
-    reduceScatter: (length, dtype) => reserve(length, length, dtype.byteLength),
+    reduceScatter(length, dtype): boolean {
+      reserve(length, length, dtype.byteLength);
+      return true;
+    },
     allReduce({ n, dtype: { byteLength: unit }, op }): void {
       if (op === "max") {
         const length = Math.min(n, Math.floor(chunkBytesOf(size, options) / unit));

@@ -24,8 +24,8 @@ const LOOK_MS = 0.2;
 const EXPLAIN_MS = 2000;
 
 /** A kind of messages of a group. They are matched apart from the others, and in order. */
-type Channel = "collective" | "transfer" | "length";
-const CHANNELS: readonly Channel[] = ["collective", "transfer", "length"];
+type Channel = "collective" | "reduction" | "transfer" | "length";
+const CHANNELS: readonly Channel[] = ["collective", "reduction", "transfer", "length"];
 
 /** A message that was begun. */
 interface Begun {
@@ -38,6 +38,8 @@ export interface Moving {
   open: readonly Begun[];
   /** Begins messages that had to wait for others. @returns true once none is left to begin */
   begin?: () => boolean;
+  /** True if `begin` may stop the group, so that it is left to those who wait for the messages. */
+  mayStop?: boolean;
   /** MPI's error about one of them. */
   failure?: NativeError;
 }
@@ -48,6 +50,18 @@ export interface TransfersByMpi {
   advance(): void;
   /** Waits until they are finished. @throws {CollectiveError} as {@link Moves.finish} */
   finish(): void;
+}
+
+/** The messages of a reduction. */
+export interface MessageRounds {
+  /** Number of rounds. */
+  readonly count: number;
+  /** Rounds of which messages are under way at a time. */
+  readonly together: number;
+  /** The messages of a round. It is called when those of `together` rounds before have finished. */
+  readonly messages: (round: number) => readonly Transfer[];
+  /** Called in the order of rounds, when a round's messages have finished. It may compute, and must not throw. */
+  readonly received: (round: number) => void;
 }
 
 /** A message as MPI takes it. */
@@ -109,9 +123,36 @@ export class Moves {
     for (const moving of this.#underWay) this.#test(moving);
   }
 
-  /** As {@link progress}, between kernels: begins no further messages, which may fail. */
+  /** As {@link progress}, between kernels, where nothing may stop the group. */
   progressBegun(): void {
-    for (const moving of this.#underWay) if (moving.begin === undefined) this.#test(moving);
+    for (const moving of this.#underWay) if (moving.mayStop !== true) this.#test(moving);
+  }
+
+  /**
+   * Begins the messages of a reduction, round by round. At most one reduction of the group may be under way, as messages of two
+   * would be taken for each other's.
+   */
+  beginRounds({ count, together, messages, received }: MessageRounds): Moving {
+    const rounds: (readonly Begun[])[] = [];
+    let first = 0;
+    const moving: Moving = {
+      open: [],
+      begin: () => {
+        for (;;) {
+          while (rounds.length < Math.min(count, first + together)) {
+            const begun = this.#postAll(messages(rounds.length), "reduction");
+            rounds.push(begun);
+            moving.open = [...moving.open, ...begun];
+          }
+          if (first === count) return true;
+          if (at(rounds, first, "round").some((message) => moving.open.includes(message))) return false;
+          received(first++);
+        }
+      },
+    };
+    if (count > 0) this.#underWay.add(moving);
+    this.#test(moving);
+    return moving;
   }
 
   /**
@@ -134,6 +175,7 @@ export class Moves {
     let hasBegun = false;
     const moving: Moving = {
       open: [...lengthMessages, ...sends],
+      mayStop: true,
       begin: () => {
         if (hasBegun) return true;
         if (moving.open.some(({ request }) => lengthRequests.has(request))) return false;
@@ -150,8 +192,7 @@ export class Moves {
         try {
           this.#test(moving);
         } catch (error) {
-          this.#underWay.delete(moving);
-          this.#giveUp(moving);
+          this.giveUp(moving);
           throw error;
         }
       },
@@ -184,7 +225,7 @@ export class Moves {
       const { failure } = moving;
       if (failure !== undefined) this.control.stop(`MPI failed while it was ${stage}: ${describe(failure)}`);
     } catch (error) {
-      this.#giveUp(moving);
+      this.giveUp(moving);
       throw error;
     } finally {
       this.#underWay.delete(moving);
@@ -204,7 +245,13 @@ export class Moves {
     }
     moving.open = still;
     if (moving.failure !== undefined) return false;
-    return (moving.begin?.() ?? true) && moving.open.length === 0;
+    try {
+      return (moving.begin?.() ?? true) && moving.open.length === 0;
+    } catch (error) {
+      if (!(error instanceof NativeError)) throw error;
+      moving.failure = error;
+      return false;
+    }
   }
 
   /** Makes messages, and waits for them. */
@@ -221,8 +268,9 @@ export class Moves {
     return { request, isReceive };
   }
 
-  /** After a failure nobody receives what is under way: the memory may be used for something else. */
-  #giveUp(moving: Moving): void {
+  /** Ends messages that nobody waits for any more, as after a failure: the memory may be used for something else. */
+  giveUp(moving: Moving): void {
+    this.#underWay.delete(moving);
     this.#mpi.hasFailed = true;
     for (const { request, isReceive } of moving.open) {
       try {

@@ -1,7 +1,8 @@
 /**
  * The data plane between hosts on the CPU, over messages of MPI. Ranks exchange parts with each other and sum them by their own
  * kernel in the order of ranks, which MPI's reductions do not keep: so FSDP and DDP have the same bits, and those of shared memory.
- * Calls end with the call: the host moves everything, and a window is memory of its rank alone.
+ * A reduce-scatter goes on while the rank computes; the other calls end with the call. The host moves everything, and a window is
+ * memory of its rank alone.
  *
  * @module
  */
@@ -53,6 +54,8 @@ export class MpiDataPlane implements DataPlane {
   readonly #scratch: Scratch;
   /** Other ranks, the next one first: so not all ranks send to the same one. */
   readonly #others: readonly number[];
+  /** The reduction under way: at most one, as they share memory. */
+  #reduction: Moving | undefined;
 
   constructor(place: MpiPlace) {
     const { control: { rank, size }, device } = place;
@@ -86,8 +89,7 @@ export class MpiDataPlane implements DataPlane {
   }
 
   reduceScatter(args: ReduceScatterArgs): Work {
-    this.#sum(args);
-    return enqueuedWork(this.#place.device);
+    return this.#sum(args);
   }
 
   allReduce({ ptr, n, dtype, op, scale }: AllReduceArgs): Work {
@@ -96,12 +98,12 @@ export class MpiDataPlane implements DataPlane {
     if (op === "max") this.#max(ptr, n, dtype);
     else if (n * unit <= ONE_ROUND_BYTES) {
       const whole = this.#place.control.worldRanks.map(() => ({ offset: 0, length: n }));
-      this.#sum({ src: ptr, dtype, slices: whole, dst: ptr, dstDtype: dtype, scale, accumulate: false });
+      this.#sum({ src: ptr, dtype, slices: whole, dst: ptr, dstDtype: dtype, scale, accumulate: false }).wait();
     } else {
       const slices = evenSlices(n, size);
       const own = at(slices, this.#place.control.rank, "slice of rank");
       const dst = devicePtr(ptr + own.offset * unit);
-      this.#sum({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false });
+      this.#sum({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false }).wait();
       const parts = slices.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit }));
       return this.#gather(ptr, dst, parts);
     }
@@ -150,6 +152,7 @@ export class MpiDataPlane implements DataPlane {
   }
 
   dispose(): void {
+    if (this.#reduction !== undefined) this.#place.moves.giveUp(this.#reduction);
     this.#scratch[Symbol.dispose]();
   }
 
@@ -169,56 +172,73 @@ export class MpiDataPlane implements DataPlane {
   }
 
   /**
-   * Sums this rank's slice over all ranks, chunk by chunk, while the next chunks are under way. Ranks whose slices end earlier go on
-   * sending.
+   * Begins to sum this rank's slice over all ranks, chunk by chunk, while the next chunks are under way. Ranks whose slices end earlier go
+   * on sending. The sums may overwrite what was summed: a round's sends have ended then, and later rounds send other elements.
    */
-  #sum({ src, dtype, slices, dst, dstDtype, scale, accumulate }: Sum): void {
+  #sum({ src, dtype, slices, dst, dstDtype, scale, accumulate }: Sum): Work {
+    this.#finishReduction();
     const { control: { rank, size }, device, moves, options } = this.#place;
     const unit = dtype.byteLength;
     const step = Math.floor(chunkBytesOf(size, options) / unit);
     const own = at(slices, rank, "slice of rank");
     const longest = slices.reduce((most, { length }) => Math.max(most, length), 0);
-    const rounds = Math.ceil(longest / step);
-    // The sum may overwrite what was summed: a round's sends have ended then, and later rounds send other elements.
     const bytes = Math.min(step, own.length) * unit;
     const staged = (round: number, peer: number): DevicePtr =>
       this.#scratch.of((round % ROUNDS_TOGETHER) * size + peer, bytes);
     const lengthIn = (round: number, of: number): number =>
       Math.max(0, Math.min(step, at(slices, of, "slice of rank").length - round * step));
-    const begin = (round: number): Moving => {
-      const length = lengthIn(round, rank) * unit;
-      const received = this.#others.flatMap((peer): Transfer[] =>
-        length === 0 ? [] : [{ kind: "receive", ptr: staged(round, peer), byteLength: length, peer }]
-      );
-      const sent = this.#others.map((peer): Transfer => ({
-        kind: "send",
-        ptr: devicePtr(src + (at(slices, peer, "slice of rank").offset + round * step) * unit),
-        byteLength: lengthIn(round, peer) * unit,
-        peer,
-      }));
-      return moves.begin([...received, ...sent]);
-    };
-    // More rounds at a time than one keep the network busy while this rank sums.
-    const underWay: Moving[] = [];
-    for (let round = 0; round < Math.min(rounds, ROUNDS_TOGETHER); round++) underWay.push(begin(round));
-    for (let round = 0; round < rounds; round++) {
-      moves.finish(at(underWay, 0, "round"), "reducing");
-      underWay.shift();
-      const n = lengthIn(round, rank);
-      if (n > 0) {
+    const count = Math.ceil(longest / step);
+    // Memory is allocated before the first message: what comes between kernels may not fail.
+    for (let round = 0; own.length > 0 && round < Math.min(count, ROUNDS_TOGETHER); round++) {
+      for (const peer of this.#others) staged(round, peer);
+    }
+    const moving = moves.beginRounds({
+      count,
+      together: ROUNDS_TOGETHER,
+      messages: (round) => {
+        const length = lengthIn(round, rank) * unit;
+        const received = this.#others.flatMap((peer): Transfer[] =>
+          length === 0 ? [] : [{ kind: "receive", ptr: staged(round, peer), byteLength: length, peer }]
+        );
+        const sent = this.#others.map((peer): Transfer => ({
+          kind: "send",
+          ptr: devicePtr(src + (at(slices, peer, "slice of rank").offset + round * step) * unit),
+          byteLength: lengthIn(round, peer) * unit,
+          peer,
+        }));
+        return [...received, ...sent];
+      },
+      received: (round) => {
+        const n = lengthIn(round, rank);
+        if (n === 0) return;
         const begun = round * step;
         const sources = slices.map((_, from) =>
           from === rank ? devicePtr(src + (own.offset + begun) * unit) : staged(round, from)
         );
         const to = devicePtr(dst + begun * dstDtype.byteLength);
         device.kernels.sumRanks({ dtype, dstDtype, n, accumulate, pastCaches: false, dst: to, sources, scale });
-      }
-      if (round + ROUNDS_TOGETHER < rounds) underWay.push(begin(round + ROUNDS_TOGETHER));
-    }
+      },
+    });
+    this.#reduction = moving;
+    return {
+      endsInWait: true,
+      wait: () => {
+        if (this.#reduction === moving) this.#finishReduction();
+        enqueuedWork(device).wait();
+      },
+    };
+  }
+
+  /** Waits for the reduction under way. */
+  #finishReduction(): void {
+    const moving = this.#reduction;
+    this.#reduction = undefined;
+    if (moving !== undefined) this.#place.moves.finish(moving, "reducing");
   }
 
   /** The largest of all ranks' elements, in place. */
   #max(ptr: DevicePtr, n: number, dtype: DType): void {
+    this.#finishReduction();
     const { control: { size, rank }, device, moves, options } = this.#place;
     const unit = dtype.byteLength;
     const step = Math.floor(chunkBytesOf(size, options) / unit);

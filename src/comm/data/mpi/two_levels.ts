@@ -144,7 +144,7 @@ export class LevelsDataPlane implements DataPlane {
     if (op === "max" || n * unit <= ONE_ROUND_BYTES) return flat.allReduce(args);
     const slices = evenSlices(n, size);
     const dst = devicePtr(ptr + at(slices, rank, "slice of rank").offset * unit);
-    this.reduceScatter({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false });
+    this.reduceScatter({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false }).wait();
     const parts = slices.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit }));
     return this.#finished(this.#begin(ptr, dst, parts, () => this.#gatherOwn(ptr, parts)));
   }

@@ -26,8 +26,9 @@ export const openNcclMemory: OpenPlaneMemory = (
       const isRegistered = registersMemory && isRegisteredWindow(byteLengths);
       return allocator.allocate(isRegistered ? registeredBytes(own) : own, owner, "parameters");
     },
-    reduceScatter(length, dtype, isFinal): void {
+    reduceScatter(length, dtype, isFinal): boolean {
       if (!isFinal) allocator.free(allocator.allocate(length * dtype.byteLength, "reduce-scatter", "staging"));
+      return false;
     },
     allReduce(): void {},
     split: (ranks): PlaneMemory => openNcclMemory(ranks, device, options),
