@@ -49,14 +49,18 @@ const [NAMED_SECONDS, ENDED_SECONDS] = [5, 10] as const;
 /** Seconds in which a run of 40 short steps must have ended, with the start of its ranks. */
 const LIMIT_SECONDS = 60;
 
-/** Does each fault to a run. */
+/** The name of the fault of {@link cutItem}. */
+export const CUT = "a host is cut off";
+
+/** Does faults to a run. @param isWanted by the fault's name */
 export async function faultItems(
   launcher: MpiLauncher,
   runtime: RuntimeName,
   { name: where, size, command }: Layout,
+  isWanted: (fault: string) => boolean,
 ): Promise<readonly ClusterItem[]> {
   const items: ClusterItem[] = [];
-  for (const { name, how, said, isFine, flags = [] } of faultsOf(launcher)) {
+  for (const { name, how, said, isFine, flags = [] } of faultsOf(launcher).filter(({ name }) => isWanted(name))) {
     const folder = mkdtempSync(`${tmpdir()}/fullyshard-fault-`);
     const rank = scriptCommandOf(runtime, new URL("./fault_rank.ts", import.meta.url), [how, folder]);
     const line = command({ ...launcher, flags: [...launcher.flags, ...flags] }, size, rank);
@@ -85,7 +89,7 @@ export async function cutItem(
   hosts: Hosts,
 ): Promise<ClusterItem> {
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-fault-`);
-  const name = `${launcher.name}, ${runtime}, ${where}: a host is cut off`;
+  const name = `${launcher.name}, ${runtime}, ${where}: ${CUT}`;
   const over = new AbortController();
   try {
     const rank = scriptCommandOf(runtime, new URL("./fault_rank.ts", import.meta.url), ["go", folder]);

@@ -105,6 +105,19 @@ const FAULTS: readonly HostFault[] = [
     said: UNWRITTEN,
   },
   {
+    name: "a host has no room in /dev/shm",
+    env: { FULLYSHARD_ROOM_OF_HOST2: "64k" },
+    said: /shared memory/,
+  },
+  {
+    name: "the link carries 1 Mb/s for 20 s",
+    begin: async () => {
+      must(`ip netns exec fullyshard2 tc qdisc replace dev e0 root tbf rate 1mbit burst 32kb latency 400ms`);
+      await pause(20_000);
+      must("ip netns exec fullyshard2 tc qdisc del dev e0 root");
+    },
+  },
+  {
     name: "30 % of packets are lost for 40 s",
     begin: async () => {
       lossIn("fullyshard2", 30);
@@ -115,20 +128,23 @@ const FAULTS: readonly HostFault[] = [
   },
 ];
 
-/** Does each fault of hosts to a training. */
+/** Does faults of hosts to a training. @param isWanted by the fault's name */
 export async function* hostFaultItems(
   launcher: MpiLauncher,
   runtime: RuntimeName,
   layout: Layout,
   hosts: Hosts,
+  isWanted: (fault: string) => boolean,
 ): AsyncGenerator<ClusterItem> {
+  const faults = FAULTS.filter(({ name }) => isWanted(name));
+  if (faults.length === 0) return;
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-hosts-`);
   try {
     const data = `${folder}/text.txt`;
     const lines = Array.from({ length: 400 }, (_, line) => `the shard of rank ${line * 7919 % 1009} is line ${line}`);
     writeFileSync(data, lines.join("\n"));
     const reference = await trainHere(runtime, layout.size, flagsIn(`${folder}/reference`, data));
-    for (const [index, fault] of FAULTS.entries()) {
+    for (const [index, fault] of faults.entries()) {
       const name = `${launcher.name}, ${runtime}, ${layout.name}: ${fault.name}`;
       const obstacle = fault.obstacle?.();
       if (obstacle !== undefined) yield { name, status: "skip", reason: obstacle };
@@ -164,15 +180,15 @@ async function tryFault(
       over.abort();
       return { status: "fail", reason: `it did not begin: ${(await ended).output.slice(-600)}` };
     }
-    const begun = performance.now();
-    await fault.begin(place);
-    if (fault.said !== undefined) {
-      const said = fault.said;
-      const isSaid = await until(() => isOver || saidBy(out, size).some((text) => said.test(text)), WORDS_MS);
-      took.push(`${isSaid ? "said" : "nothing said"} after ${secondsSince(begun)} s`);
-      await until(() => isOver, 10_000);
-      took.push(isOver ? `launcher ended after ${secondsSince(begun)} s` : "launcher waits on, and was ended");
-    }
+  }
+  const faulted = performance.now();
+  await fault.begin?.(place);
+  if (fault.said !== undefined) {
+    const said = fault.said;
+    const isSaid = await until(() => isOver || saidBy(out, size).some((text) => said.test(text)), WORDS_MS);
+    took.push(`${isSaid ? "said" : "nothing said"} after ${secondsSince(faulted)} s`);
+    await until(() => isOver, 10_000);
+    took.push(isOver ? `launcher ended after ${secondsSince(faulted)} s` : "launcher waits on, and was ended");
   }
   fault.end?.(place);
   if (fault.said !== undefined) over.abort();
@@ -206,10 +222,14 @@ async function tryFault(
   };
 }
 
-/** What a rank runs: its errors go to a file, as launchers lose lines of ranks that they kill; the clock of host 2 may be another. */
+/**
+ * What a rank runs: its errors go to a file, as launchers lose lines of ranks that they kill. Host 2 may have another clock, or less
+ * room for shared memory.
+ */
 const AS_RANK = 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; if [ "$(hostname)" = host2 ] && ' +
   '[ -n "$FULLYSHARD_CLOCK_OF_HOST2" ]; then export LD_PRELOAD=$FULLYSHARD_CLOCK_OF_HOST2 FAKETIME=+3600 ' +
-  'FAKETIME_DONT_FAKE_MONOTONIC=1; fi; exec "$@" 2>"$0/rank-$rank.err"';
+  'FAKETIME_DONT_FAKE_MONOTONIC=1; fi; if [ "$(hostname)" = host2 ] && [ -n "$FULLYSHARD_ROOM_OF_HOST2" ]; then ' +
+  'mount -o "remount,size=$FULLYSHARD_ROOM_OF_HOST2" /dev/shm; fi; exec "$@" 2>"$0/rank-$rank.err"';
 
 function flagsIn(out: string, data: string): readonly string[] {
   const places = ["--data", data, "--cache", `${out}-cache`, "--out", `${out}/run`, "--steps", String(STEPS)];

@@ -1,15 +1,15 @@
 /**
- * `npm run clusters -- [--json] [--only text] [--kind name] [--where text]`: ranks over each MPI that this machine has (in PATH, or
- * named by MPI_LAUNCHERS), under Bun, Deno and both at once, on one host and on two that are network namespaces, with equal and
- * unequal numbers of ranks. The last line is one object: `passed`, `failed`, `skipped`, `items`; what cannot be run here is skipped by
- * name.
+ * `npm run clusters -- [--json] [--only text] [--kind name] [--where text] [--fault text] [--times n]`: ranks over each MPI that this
+ * machine has (in PATH, or named by MPI_LAUNCHERS), under Bun, Deno and both at once, on one host and on two that are network
+ * namespaces, with equal and unequal numbers of ranks. The last line is one object: `passed`, `failed`, `skipped`, `items`; what cannot
+ * be run here is skipped by name.
  *
  * @module
  */
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
 import { mpiLaunchers, NO_MPI } from "../../tests/support/mpi_world.ts";
-import { cutItem, faultItems } from "./faults.ts";
+import { CUT, cutItem, faultItems } from "./faults.ts";
 import { hostFaultItems } from "./host_faults.ts";
 import { type Hosts, hostsObstacle, makeHosts } from "./hosts.ts";
 import {
@@ -35,6 +35,13 @@ const flags: readonly Flag[] = [
   { name: "only", takes: "one", placeholder: "<text>", description: "Only launchers whose names hold this text" },
   { name: "where", takes: "one", placeholder: "<text>", description: "Only placements whose names hold this text" },
   { name: "kind", takes: "many", placeholder: "<kind>", description: `Only items of a kind: ${KINDS.join(", ")}` },
+  {
+    name: "fault",
+    takes: "many",
+    placeholder: "<text>",
+    description: "Only faults whose names hold one of these texts",
+  },
+  { name: "times", takes: "one", placeholder: "<n>", description: "Do each fault that many times" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -48,6 +55,14 @@ async function main(argv: readonly string[]): Promise<number> {
     print(`Usage: npm run clusters -- [flags]\n\n${describeFlags(flags)}`);
     return uses.has("help") ? 0 : 2;
   }
+  const timesText = uses.get("times")?.texts.at(-1) ?? "1";
+  const times = Number(timesText);
+  if (!/^[1-9]\d{0,3}$/.test(timesText)) {
+    print(`--times: expected a whole number from 1 to 9999, got '${timesText}'`);
+    return 2;
+  }
+  const texts = uses.get("fault")?.texts ?? [""];
+  const isWantedFault = (fault: string): boolean => texts.some((text) => fault.includes(text));
   const isJson = uses.has("json");
   const items: ClusterItem[] = [];
   const add = (...more: readonly ClusterItem[]): void => {
@@ -72,7 +87,9 @@ async function main(argv: readonly string[]): Promise<number> {
       for (const _ of here("launch", 2)) add(...await variableItems(launcher, runtime));
       for (const layout of here("planes", 2, 4)) add(...await planeItems(launcher, runtime, layout));
       for (const layout of here("bits", 2, 3, 4)) add(...await trainingItems(launcher, runtime, layout));
-      for (const layout of here("faults", 3)) add(...await faultItems(launcher, runtime, layout));
+      for (const layout of here("faults", 3)) {
+        for (let time = 0; time < times; time++) add(...await faultItems(launcher, runtime, layout, isWantedFault));
+      }
     }
   }
   const obstacle = hostsObstacle();
@@ -94,12 +111,15 @@ async function main(argv: readonly string[]): Promise<number> {
           if (here("planes")) add(...await planeItems(launcher, runtime, layout));
           if (here("bits")) add(...await trainingItems(launcher, runtime, layout));
           if (runtime === "both") continue;
-          if (here("faults")) {
-            add(...await faultItems(launcher, runtime, layout), await cutItem(launcher, runtime, layout, hosts));
-          }
           if (here("bytes")) add(...await linkItems(launcher, runtime, layout));
-          if (!here("hosts")) continue;
-          for await (const item of hostFaultItems(launcher, runtime, layout, hosts)) add(item);
+          for (let time = 0; time < times; time++) {
+            if (here("faults")) {
+              add(...await faultItems(launcher, runtime, layout, isWantedFault));
+              if (isWantedFault(CUT)) add(await cutItem(launcher, runtime, layout, hosts));
+            }
+            if (!here("hosts")) continue;
+            for await (const item of hostFaultItems(launcher, runtime, layout, hosts, isWantedFault)) add(item);
+          }
         }
       }
     }

@@ -12,8 +12,8 @@ export interface Held {
   readonly allocated: number;
   /** Bytes of JavaScript's objects, with those not freed yet. */
   readonly heap: number;
-  /** Bytes of memory of the process. */
-  readonly resident: number;
+  /** Bytes of memory of the process outside of JavaScript's heap: V8 lets its heap grow by garbage, for minutes on a busy machine. */
+  readonly outside: number;
   /** Open files, pipes and sockets. */
   readonly handles: number;
   readonly threads: number;
@@ -26,7 +26,7 @@ export function heldBy(folder: string, rank: number): readonly Held[] {
 }
 
 /** The lines with the least memory of each stretch of steps: those just after garbage of JavaScript was freed. */
-export function lowestOf(list: readonly Held[], key: "heap" | "resident", stretch: number): readonly Held[] {
+export function lowestOf(list: readonly Held[], key: "heap" | "outside", stretch: number): readonly Held[] {
   const lowest = new Map<number, Held>();
   for (const held of list) {
     const at = Math.floor(held.step / stretch);

@@ -25,11 +25,12 @@ process.exitCode = await runTrainingScript({
   },
   onStep: ({ step }, { device, group }) => {
     if (step % EVERY !== 0) return;
+    const { heapUsed, heapTotal, rss } = process.memoryUsage();
     const held: Held = {
       step,
       allocated: device.allocator.stats.inUse,
-      heap: process.memoryUsage().heapUsed,
-      resident: process.memoryUsage().rss,
+      heap: heapUsed,
+      outside: rss - heapTotal,
       handles: readdirSync("/proc/self/fd").length,
       threads: readdirSync("/proc/self/task").length,
     };
