@@ -56,6 +56,7 @@ const ENDED_BY_MPI: readonly string[] = [
   "PRTE has lost communication",
   "A daemon failed to report back[^]*Remote host: +host2",
   "MPI_ERRORS_ARE_FATAL",
+  "An error occurred in MPI_Init_thread",
 ];
 
 const FAULTS: readonly HostFault[] = [
@@ -107,7 +108,7 @@ const FAULTS: readonly HostFault[] = [
   {
     name: "a host has no room in /dev/shm",
     env: { FULLYSHARD_ROOM_OF_HOST2: "64k" },
-    said: /shared memory/,
+    said: RegExp(["Cannot share memory in '/dev/shm': [^]*are free", ...ENDED_BY_MPI].join("|")),
   },
   {
     name: "the link carries 1 Mb/s for 20 s",

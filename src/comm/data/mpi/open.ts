@@ -45,6 +45,7 @@ export interface MpiOptions extends ControlOptions, StagingOptions, MeetingOptio
  * @param device a device whose memory lies in this process
  * @throws {ArgumentError} if the device's memory lies elsewhere
  * @throws {LibraryNotFoundError} if MPI is not found
+ * @throws {FileError} if /dev/shm has no room for it
  * @throws {RendezvousError} if MPI knows other ranks than the launcher, or a rank does not come in time
  * @example
  * ```ts ignore
@@ -58,7 +59,7 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   requireSharedMemory();
   const { rank, worldSize, joinTimeoutSeconds: seconds = 60 } = options;
   const deadline: JoinDeadline = { at: performance.now() + seconds * 1000, seconds };
-  const mpi = await initialize(deadline, worldSize);
+  const mpi = await initialize(deadline, worldSize, options.localWorldSize);
   if (mpi.rank !== rank || mpi.size !== worldSize) {
     throw new RendezvousError(
       `The launcher says that this is rank ${rank} of ${worldSize}, but MPI (${mpi.library.version}, ${mpi.library.path}) ` +
@@ -88,9 +89,9 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   }
 }
 
-async function initialize(deadline: JoinDeadline, worldSize: number): Promise<MpiProcess> {
+async function initialize(deadline: JoinDeadline, worldSize: number, localWorldSize: number): Promise<MpiProcess> {
   try {
-    return await openMpiProcess(deadline);
+    return await openMpiProcess(deadline, localWorldSize);
   } catch (error) {
     throw error instanceof LibraryNotFoundError ? withoutLibrary(error, worldSize) : error;
   }

@@ -24,6 +24,7 @@ import { mpiBegins } from "./early_end.ts";
 import { endLauncher } from "./launcher_end.ts";
 import { type OpenMpiLibrary, openMpiLibrary } from "./library.ts";
 import { RequestSlots } from "./requests.ts";
+import { requireRoom } from "./room.ts";
 
 /** Longest time that a rank waits at its end for the others, and the time that it gives them after a failure. */
 const FAREWELL_MS = 60_000;
@@ -173,14 +174,20 @@ function secondsUntil({ at: end }: JoinDeadline): number {
 
 let opened: Promise<MpiProcess> | undefined;
 
-/** Initializes MPI, or gives what this process has already. Blocks until all ranks have come so far; see Note [The beginning of MPI]. */
-export function openMpiProcess(deadline: JoinDeadline): Promise<MpiProcess> {
-  return opened ??= begin(deadline);
+/**
+ * Initializes MPI, or gives what this process has already. Blocks until all ranks have come so far; see Note [The beginning of MPI].
+ *
+ * @throws {FileError} as {@link requireRoom}
+ */
+export function openMpiProcess(deadline: JoinDeadline, localWorldSize: number): Promise<MpiProcess> {
+  return opened ??= begin(deadline, localWorldSize);
 }
 
-async function begin(deadline: JoinDeadline): Promise<MpiProcess> {
-  const { libc } = await openPosix();
-  const mpi = new MpiProcess(await openMpiLibrary(), deadline, libc.symbols);
+async function begin(deadline: JoinDeadline, localWorldSize: number): Promise<MpiProcess> {
+  const posix = await openPosix();
+  const library = await openMpiLibrary();
+  requireRoom(posix, library, localWorldSize);
+  const mpi = new MpiProcess(library, deadline, posix.libc.symbols);
   await mpi.duplicate(deadline);
   return mpi;
 }
