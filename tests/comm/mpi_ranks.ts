@@ -2,6 +2,7 @@
 import { CONTROL_SCENARIOS } from "../conformance/control_plane_scenarios.ts";
 import { DATA_SCENARIOS } from "../conformance/data_plane_scenarios.ts";
 import { MESSAGE_SCENARIOS } from "../conformance/message_scenarios.ts";
+import { WORK_SCENARIOS } from "../conformance/work_scenarios.ts";
 import { type PlaneOptions, rankFunctions, type WorldRank } from "../support/world.ts";
 
 /** Chunks so small that sums take many rounds. */
@@ -20,7 +21,7 @@ const NAMES: readonly string[] = [
 
 /** Runs some scenarios of the suite in one world. */
 export async function fewCalls({ group, device }: WorldRank): Promise<string> {
-  const all = { ...CONTROL_SCENARIOS, ...DATA_SCENARIOS, ...MESSAGE_SCENARIOS };
+  const all = { ...CONTROL_SCENARIOS, ...DATA_SCENARIOS, ...MESSAGE_SCENARIOS, ...WORK_SCENARIOS };
   for (const name of NAMES) {
     const scenario = all[name];
     if (scenario === undefined) throw new Error(`no scenario '${name}'`);

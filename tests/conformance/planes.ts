@@ -9,12 +9,13 @@ import { rankFunctions, valuesOf, world, type WorldOptions, type WorldRank } fro
 import { CONTROL_SCENARIOS, CONTROL_SCENARIOS_OF_SEVERAL } from "./control_plane_scenarios.ts";
 import { DATA_SCENARIOS, DATA_SCENARIOS_OF_SEVERAL } from "./data_plane_scenarios.ts";
 import { MESSAGE_SCENARIOS } from "./message_scenarios.ts";
+import { WORK_SCENARIOS } from "./work_scenarios.ts";
 import type { Rank } from "./values.ts";
 
 /** Scenarios by name. Each checks what it can on its rank, and throws if it does not hold. */
 export type Scenarios = Readonly<Record<string, (rank: Rank) => void | Promise<void>>>;
 
-const OF_ANY: Scenarios = { ...CONTROL_SCENARIOS, ...DATA_SCENARIOS };
+const OF_ANY: Scenarios = { ...CONTROL_SCENARIOS, ...DATA_SCENARIOS, ...WORK_SCENARIOS };
 const OF_SEVERAL: Scenarios = { ...CONTROL_SCENARIOS_OF_SEVERAL, ...DATA_SCENARIOS_OF_SEVERAL, ...MESSAGE_SCENARIOS };
 
 function scenariosOf(size: number): Scenarios {

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import assert from "node:assert/strict";
 import { bfloat16, int64 } from "../../src/dtype.ts";
 import type { DType } from "../../src/dtype.ts";
 import type { DevicePtr } from "../../src/device/device.ts";
@@ -48,6 +49,16 @@ export function encode(dtype: DType, list: Float32Array): Uint8Array {
     return new Uint8Array(BigInt64Array.from([...list], (x) => BigInt(Math.round(x * 1e6)) * 12345678n).buffer);
   }
   return new Uint8Array(Float32Array.from(list).buffer);
+}
+
+/** One array of `n` elements for each rank. */
+export function partsOf({ group }: Rank, dtype: DType, seed: number, n: number): Uint8Array[] {
+  return Array.from({ length: group.size }, (_, r) => encode(dtype, values(seed, r, n)));
+}
+
+/** The part of this rank. */
+export function own<T>({ group }: Rank, parts: readonly T[]): T {
+  return parts[group.rank] ?? assert.fail("no part of this rank");
 }
 
 /** A sum over ranks. */

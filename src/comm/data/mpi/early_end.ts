@@ -1,8 +1,8 @@
 /**
  * The end of a process that fails before it has initialized MPI.
  * - MPICH's launchers ignore a process that ends before `MPI_Init`, so the other ranks would wait there for ever. The process therefore
- *   tells its launcher that it is a rank (PMI 1, over the stream that PMI_FD names). When such a rank ends with an error, the launcher
- *   ends all ranks.
+ *   tells its launcher that it is a rank (PMI 1, over the stream that PMI_FD names), and at its end that the launcher shall end all
+ *   ranks.
  * - Open MPI's launchers end all ranks by themselves. The launcher of Open MPI 5 hangs if it ends a rank that is about to connect to
  *   it, so the process waits until the ranks have connected, and ends then.
  *
@@ -12,6 +12,7 @@ import { openSockets } from "../../../ffi/sockets.ts";
 import { sleep } from "../../../runtime/clock.ts";
 import { processEnvironment, processSource } from "../../../runtime/env.ts";
 import { mpiLibraryOf } from "../../../runtime/launchers.ts";
+import { onExit } from "../../../runtime/processes.ts";
 
 /** Time in which ranks that were started together connect to their launcher. */
 const CONNECT_MS = 1500;
@@ -38,6 +39,11 @@ async function tell(): Promise<void> {
   const descriptor = processEnvironment().integer("PMI_FD");
   if (descriptor !== undefined) {
     const sockets = await openSockets();
-    sockets.send(descriptor, new TextEncoder().encode("cmd=init pmi_version=1 pmi_subversion=1\n"));
+    const say = (line: string): void => void sockets.send(descriptor, new TextEncoder().encode(`${line}\n`));
+    say("cmd=init pmi_version=1 pmi_subversion=1");
+    // The launcher kills this process at once, so the error is printed before. Of ranks of several hosts it misses some ends.
+    onExit((exitCode) => {
+      if (exitCode !== 0) say(`cmd=abort exitcode=${exitCode}`);
+    });
   } else if (mpiLibraryOf(processSource) === "openmpi") await sleep(CONNECT_MS);
 }
