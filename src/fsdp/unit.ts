@@ -335,7 +335,11 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.backward?.end();
   }
 
-  /** The unsharded gradients in reduction of this unit's root: see Note [Reductions]. */
+  /**
+   * The unsharded gradients in reduction of this unit's root: see Note [Reductions].
+   *
+   * @internal
+   */
   get rootInputs(): ReductionInputs {
     return (this.root?.units[0] ?? this).reductionInputs;
   }

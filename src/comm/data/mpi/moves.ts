@@ -81,6 +81,7 @@ export class Moves {
   readonly #tag: number;
   /** Messages that nobody has waited for yet. */
   readonly #underWay = new Set<Moving>();
+  #isTesting = false;
 
   /** Takes tags that no other group of its ranks has. Collective. */
   constructor(control: HostsControlPlane, mpi: MpiProcess, pages: DevicePages) {
@@ -232,25 +233,35 @@ export class Moves {
     }
   }
 
-  /** Tests messages once, and keeps those that have not finished. @returns true if all are finished */
+  /**
+   * Tests messages once, and keeps those that have not finished. A test within another one does nothing: a reduction computes in a test,
+   * and messages move on between kernels.
+   *
+   * @returns true if all are finished
+   */
   #test(moving: Moving): boolean {
-    const still: Begun[] = [];
-    for (const one of moving.open) {
-      try {
-        if (moving.failure !== undefined || !this.#mpi.requests.test(one.request)) still.push(one);
-      } catch (error) {
-        if (!(error instanceof NativeError)) throw error;
-        moving.failure = error;
-      }
-    }
-    moving.open = still;
-    if (moving.failure !== undefined) return false;
+    if (this.#isTesting) return false;
+    this.#isTesting = true;
     try {
-      return (moving.begin?.() ?? true) && moving.open.length === 0;
+      moving.open = moving.open.filter((message) => moving.failure !== undefined || !this.#hasEnded(message, moving));
+      return moving.failure === undefined && (moving.begin?.() ?? true) && moving.open.length === 0;
     } catch (error) {
       if (!(error instanceof NativeError)) throw error;
       moving.failure = error;
       return false;
+    } finally {
+      this.#isTesting = false;
+    }
+  }
+
+  /** True if a message has finished or failed. */
+  #hasEnded({ request }: Begun, moving: Moving): boolean {
+    try {
+      return this.#mpi.requests.test(request);
+    } catch (error) {
+      if (!(error instanceof NativeError)) throw error;
+      moving.failure = error;
+      return true;
     }
   }
 
