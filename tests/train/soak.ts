@@ -29,7 +29,7 @@ export function heldBy(folder: string, rank: number): readonly Held[] {
 export function lowestOf(list: readonly Held[], key: "heap" | "outside", stretch: number): readonly Held[] {
   const lowest = new Map<number, Held>();
   for (const held of list) {
-    const at = Math.floor(held.step / stretch);
+    const at = Math.ceil(held.step / stretch); // so the last step is one of a whole stretch
     const before = lowest.get(at);
     if (before === undefined || held[key] < before[key]) lowest.set(at, held);
   }
