@@ -44,14 +44,3 @@ export function slopeOf(list: readonly Held[], key: Exclude<keyof Held, "step">)
   const both = steps.reduce((sum, one, i) => sum + (one - step) * ((values[i] ?? NaN) - value), 0);
   return both / steps.reduce((sum, one) => sum + (one - step) ** 2, 0);
 }
-
-/**
- * Growth by step that single lines do not change: the median of the growths from each line to each later one (the estimator of Theil
- * and Sen). V8 takes and gives back 16 to 32 MB at a time, which a straight line by least squares follows.
- */
-export function steadySlopeOf(list: readonly Held[], key: "heap" | "outside"): number {
-  const growths = list.flatMap((held, i) =>
-    list.slice(i + 1).map((later) => (later[key] - held[key]) / (later.step - held.step))
-  );
-  return growths.toSorted((a, b) => a - b)[growths.length >> 1] ?? NaN;
-}
