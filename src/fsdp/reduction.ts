@@ -27,7 +27,7 @@ import type { DevicePtr } from "../device/device.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { denseLayout } from "../shape.ts";
-import { keepingUntilEnd } from "../comm/work_end.ts";
+import { endingWith } from "../comm/work_end.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { copyChunks } from "./gathered.ts";
 import type { FlatSegment } from "./segment.ts";
@@ -130,7 +130,7 @@ function reduceScatter(segment: FlatSegment, unsharded: DevicePtr, { dst, accumu
   const scaled = scale === undefined ? {} : { scale };
   const src = chunked?.ptr ?? unsharded;
   const args = { src, dtype, slices, dst: dst.ptr, dstDtype: float32, accumulate, ...scaled };
-  return keepingUntilEnd(chunked, () => {
+  return endingWith(chunked, () => {
     if (custom.reduceScatter === undefined) return group.reduceScatter(args, name, "backward");
     const work = custom.reduceScatter({ ...args, group, unit: name, phase: "backward" });
     // It may wrap the group's work and not say that this goes on.

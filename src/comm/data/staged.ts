@@ -206,6 +206,7 @@ export class StagedDataPlane implements DataPlane {
     this.#transfers = begun;
     const { device } = this.#place;
     return {
+      endsInWait: true,
       advance: () => this.#guarded(begun, () => begun.advance()),
       wait: () => {
         if (this.#transfers === begun) this.#finishTransfers();

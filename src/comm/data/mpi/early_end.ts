@@ -41,7 +41,8 @@ async function tell(): Promise<void> {
     const sockets = await openSockets();
     const say = (line: string): void => void sockets.send(descriptor, new TextEncoder().encode(`${line}\n`));
     say("cmd=init pmi_version=1 pmi_subversion=1");
-    // The launcher kills this process at once, so the error is printed before. Of ranks of several hosts it misses some ends.
+    // At the exit, as the launcher then kills this process at once: the error has been printed. Without these words the launcher of
+    // ranks on several hosts did not always see that this one had ended.
     onExit((exitCode) => {
       if (exitCode !== 0) say(`cmd=abort exitcode=${exitCode}`);
     });

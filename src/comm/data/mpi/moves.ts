@@ -234,8 +234,8 @@ export class Moves {
   }
 
   /**
-   * Tests messages once, and keeps those that have not finished. A test within another one does nothing: a reduction computes in a test,
-   * and messages move on between kernels.
+   * Tests messages once, and keeps those that have not finished. It does nothing while another test is on: that test may run a kernel of
+   * a reduction, and after a kernel messages are tested.
    *
    * @returns true if all are finished
    */

@@ -97,8 +97,8 @@ export class MpiDataPlane implements DataPlane {
     const unit = dtype.byteLength;
     if (op === "max") this.#max(ptr, n, dtype);
     else if (n * unit <= ONE_ROUND_BYTES) {
-      const whole = this.#place.control.worldRanks.map(() => ({ offset: 0, length: n }));
-      this.#sum({ src: ptr, dtype, slices: whole, dst: ptr, dstDtype: dtype, scale, accumulate: false }).wait();
+      const full = this.#place.control.worldRanks.map(() => ({ offset: 0, length: n }));
+      this.#sum({ src: ptr, dtype, slices: full, dst: ptr, dstDtype: dtype, scale, accumulate: false }).wait();
     } else {
       const slices = evenSlices(n, size);
       const own = at(slices, this.#place.control.rank, "slice of rank");
@@ -139,6 +139,7 @@ export class MpiDataPlane implements DataPlane {
     const { moves, device } = this.#place;
     const begun = moves.transfer(transfers);
     return {
+      endsInWait: true,
       advance: () => begun.advance(),
       wait: () => {
         begun.finish();
@@ -187,13 +188,12 @@ export class MpiDataPlane implements DataPlane {
       this.#scratch.of((round % ROUNDS_TOGETHER) * size + peer, bytes);
     const lengthIn = (round: number, of: number): number =>
       Math.max(0, Math.min(step, at(slices, of, "slice of rank").length - round * step));
-    const count = Math.ceil(longest / step);
     // Memory is allocated before the first message: what comes between kernels may not fail.
-    for (let round = 0; own.length > 0 && round < Math.min(count, ROUNDS_TOGETHER); round++) {
+    for (let round = 0; round < Math.min(Math.ceil(own.length / step), ROUNDS_TOGETHER); round++) {
       for (const peer of this.#others) staged(round, peer);
     }
     const moving = moves.beginRounds({
-      count,
+      count: Math.ceil(longest / step),
       together: ROUNDS_TOGETHER,
       messages: (round) => {
         const length = lengthIn(round, rank) * unit;

@@ -117,6 +117,7 @@ export class LevelsDataPlane implements DataPlane {
           else this.#copyOwn(dst, pointer, parts);
         });
         const gathering: Work = {
+          endsInWait: true,
           wait: () => {
             begun.delete(gathering);
             work.wait();
@@ -209,6 +210,7 @@ export class LevelsDataPlane implements DataPlane {
     near();
     let isOver = false;
     return {
+      endsInWait: true,
       wait: () => {
         if (isOver) return;
         isOver = true;
