@@ -10,8 +10,11 @@ import { type Flag, helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { flagsOf } from "../config/schema.ts";
 import { section } from "../config/section.ts";
+import { GrowingSeries } from "../report/live/growing_series.ts";
 import { readRun, type RecordedRun } from "../report/read_run.ts";
+import { METRICS_FILE } from "../report/run_files.ts";
 import { type RunState, stateOf } from "../report/run_state.ts";
+import { MOST_POINTS } from "../report/series.ts";
 import { eventLine, screenOf, stepLine } from "../report/terminal/screen.ts";
 import { exitCodeOf, watchStopSignals } from "../runtime/signals.ts";
 import { terminal, terminalManners } from "../runtime/terminal.ts";
@@ -52,10 +55,11 @@ export async function watch(argv: readonly string[]): Promise<number> {
   using stop = watchStopSignals(() => wake());
   const isScreen = terminal("stdout").isTerminal && terminalManners().redraws;
   using view = isScreen ? new Screen() : new Lines();
+  const metrics = new GrowingSeries(`${folder}/${METRICS_FILE}`, isScreen ? MOST_POINTS : Infinity);
   // A run gives its folder up before it writes its last event.
   let quiet = 0;
   while (true) {
-    const run = readRun(folder);
+    const run = readRun(folder, { series: metrics.read() });
     const state = stateOf(folder, run.events);
     view.show(run, state);
     quiet = state === "silent" ? quiet + 1 : 0;

@@ -19,7 +19,7 @@ import {
   shardingOf,
   table,
 } from "./sections.ts";
-import { heldOutLosses, MEASURES, thin } from "./series.ts";
+import { heldOutLosses, MEASURES } from "./series.ts";
 import { timelineMarkup } from "./timeline_svg.ts";
 import { shown } from "../words.ts";
 import { settingText } from "./words_of_numbers.ts";
@@ -85,14 +85,13 @@ export function dataOf(runs: readonly RecordedRun[]): unknown {
   return {
     measures: MEASURES,
     runs: runs.map(({ name, series }) => {
-      const { steps, values, stepsAPoint } = thin(series);
+      const { steps, values } = series;
       const named = Object.fromEntries(Object.entries(values).map(([key, list]) => [shown(key), list]));
       return {
         name: shown(name.toWellFormed()),
         heldOut: heldOutLosses(series).map(shown),
         steps,
         values: named,
-        stepsAPoint,
       };
     }),
   };
@@ -169,7 +168,7 @@ function comparisonOf(runs: readonly RecordedRun[]): Html {
 /** Places of the charts; the page's script fills them. */
 function chartsOf(runs: readonly RecordedRun[], isLive: boolean): Html {
   if (!isLive && runs.every(({ series }) => series.steps.length === 0)) return safe`<p>There are no numbers yet.</p>`;
-  const most = Math.max(...runs.map(({ series }) => thin(series).stepsAPoint));
+  const most = Math.max(...runs.map(({ series }) => series.stepsAPoint));
   return safe`
     <noscript><p>Charts need JavaScript; the last numbers are below.</p></noscript>
     ${most > 1 ? safe`<p>A point is the mean of ${most} steps, where a run has so many.</p>` : undefined}

@@ -9,7 +9,7 @@ import type { RecordedRun } from "./read_run.ts";
 import { eventsOfType } from "./run_event.ts";
 import { lastOutcome } from "./run_state.ts";
 import type { RecordedUnit } from "./run_record.ts";
-import { heldOutLosses, lastOf, MEASURES } from "./series.ts";
+import { heldOutLosses, MEASURES } from "./series.ts";
 import { groupedCount, measureText, settingText, timeText } from "./words_of_numbers.ts";
 
 /** A table that scrolls by itself where the page is narrow; `label` names it for readers. */
@@ -41,11 +41,11 @@ export function factsOf(run: RecordedRun): Html {
     ["State", outcome],
     ["Step", `${step ?? "none"}${typeof total === "number" ? ` of ${total}` : ""}`],
     ...MEASURES.flatMap(({ key, title }): [string, string][] => {
-      const last = lastOf(series, key);
+      const last = series.last[key];
       return last === undefined ? [] : [[title, measureText(key, last.value)]];
     }),
     ...heldOutLosses(series).flatMap((name): [string, string][] => {
-      const last = lastOf(series, name);
+      const last = series.last[name];
       return last === undefined ? [] : [[name, `${measureText("loss", last.value)} at step ${last.step}`]];
     }),
     ...record === undefined ? [] : ([
@@ -106,8 +106,8 @@ export function ranksOf({ events, series }: RecordedRun): Html {
   const newest = eventsOfType(events, "ranks").at(-1);
   if (newest === undefined) return safe`<p>No rank waited long enough to cause a warning.</p>`;
   const { ranks, time } = newest;
-  const ended = (series.values["wall_time"] ?? []).at(-1);
-  const since = typeof ended === "number" && ended * 1000 > time
+  const ended = series.last["wall_time"]?.value;
+  const since = ended !== undefined && ended * 1000 > time
     ? safe` Step ${series.steps.at(-1)} has ended since.`
     : safe` No step has ended since.`;
   const rows = ranks.map(({ rank, state, call, step }) => [

@@ -17,56 +17,130 @@ export const MEASURES = [
 /** Key of a number that a report draws. */
 export type MeasureKey = (typeof MEASURES)[number]["key"];
 
-/** Numbers of a run; lists of one length, with null where a step has no such number. */
+/** Numbers of a run as points. A point is a step, or in a long run the mean of adjacent steps. */
 export interface RunSeries {
-  /** Steps, ascending. */
+  /** The last step of each point, ascending. */
   readonly steps: readonly number[];
-  /** Lists by the names of `metrics.jsonl`. */
+  /** Lists by the names of `metrics.jsonl`, each as long as `steps`, with null where no step of a point has such a number. */
   readonly values: Readonly<Record<string, readonly (number | null)[]>>;
+  /** Steps of each point but the last, which may have fewer: a power of two. */
+  readonly stepsAPoint: number;
+  /** The last number of each name, and its step. */
+  readonly last: Readonly<Record<string, { readonly step: number; readonly value: number }>>;
   /** Number of lines that are no steps: cut off, or not of this format. */
   readonly badLines: number;
 }
 
-/** Longest list that a report holds: longer ones have the mean of several steps as a point. */
-const MOST_POINTS = 2000;
+/** Most points of a run in a report and on a live page. */
+export const MOST_POINTS = 2000;
+
+/** The numbers of one name by point. */
+interface Column {
+  readonly sums: number[];
+  /** Steps that have this number. */
+  readonly counts: number[];
+}
 
 /**
- * Lines of `metrics.jsonl`, which may still come. Each line is added to lists that are kept, so a step takes some bytes a number and
- * another look at a long run reads no older step.
+ * Adds up the lines of `metrics.jsonl`, of which more may come. Adjacent points are merged when there would be too many, so a long
+ * run takes no more memory and time than a short one.
  */
 export class SeriesLines {
+  readonly #most: number;
+  #stepsAPoint = 1;
+  /** Steps of the last point. */
+  #stepsOfLast = 1;
   readonly #steps: number[] = [];
-  readonly #values: Record<string, (number | null)[]> = {};
+  readonly #columns = new Map<string, Column>();
+  readonly #last = new Map<string, { readonly step: number; readonly value: number }>();
   #badLines = 0;
 
-  /** Takes a line without its end. A step that is there twice counts as it was last. */
+  /** @param most most points; Infinity keeps each step */
+  constructor(most: number = MOST_POINTS) {
+    this.#most = most;
+  }
+
+  /** Takes a line without its end. A step that is there twice counts as it was last, or twice where points were merged. */
   add(line: string): void {
     if (line === "") return;
     const row = numbersOf(line);
     const step = row?.["step"];
-    if (row === undefined || step === undefined) this.#badLines++;
-    else this.#put(step, row);
-  }
-
-  /** The numbers so far, in lists to which later lines are added. */
-  series(): RunSeries {
-    return { steps: this.#steps, values: this.#values, badLines: this.#badLines };
-  }
-
-  #put(step: number, row: Readonly<Record<string, number>>): void {
-    const place = placeAfter(this.#steps, (one) => one < step);
-    const isNew = this.#steps[place] !== step;
-    if (isNew) this.#steps.splice(place, 0, step);
-    for (const name of Object.keys(row)) {
-      if (name !== "step") this.#values[name] ??= this.#steps.slice(isNew ? 1 : 0).map(() => null);
+    if (row === undefined || step === undefined) {
+      this.#badLines++;
+      return;
     }
-    for (const [name, list] of Object.entries(this.#values)) list.splice(place, isNew ? 0 : 1, row[name] ?? null);
+    const place = this.#placeFor(step);
+    for (const [name, value] of Object.entries(row)) {
+      if (name === "step") continue;
+      const { sums, counts } = this.#columnOf(name);
+      sums[place] = at(sums, place, "sum") + value;
+      counts[place] = at(counts, place, "count") + 1;
+      if (step >= (this.#last.get(name)?.step ?? step)) this.#last.set(name, { step, value });
+    }
+    if (this.#steps.length > this.#most) this.#merge();
+  }
+
+  /** The numbers so far. */
+  series(): RunSeries {
+    const meansOf = ({ sums, counts }: Column): readonly (number | null)[] =>
+      sums.map((sum, i) => counts[i] === 0 ? null : sum / at(counts, i, "count"));
+    return {
+      steps: [...this.#steps],
+      values: Object.fromEntries(Array.from(this.#columns, ([name, column]) => [name, meansOf(column)])),
+      stepsAPoint: this.#stepsAPoint,
+      last: Object.fromEntries(this.#last),
+      badLines: this.#badLines,
+    };
+  }
+
+  /** The place of the point that takes a step. It is made if there is none. */
+  #placeFor(step: number): number {
+    const place = placeAfter(this.#steps, (one) => one < step);
+    const isLast = place === this.#steps.length;
+    if (isLast && place > 0 && this.#stepsOfLast < this.#stepsAPoint) {
+      this.#steps[place - 1] = step;
+      this.#stepsOfLast++;
+      return place - 1;
+    }
+    if (!isLast && this.#stepsAPoint > 1) return place;
+    const isAgain = this.#steps[place] === step;
+    for (const list of [this.#steps, ...this.#lists()]) {
+      list.splice(place, isAgain ? 1 : 0, list === this.#steps ? step : 0);
+    }
+    if (isLast) this.#stepsOfLast = 1;
+    return place;
+  }
+
+  #columnOf(name: string): Column {
+    const known = this.#columns.get(name);
+    if (known !== undefined) return known;
+    const zeros = (): number[] => this.#steps.map(() => 0);
+    const column = { sums: zeros(), counts: zeros() };
+    this.#columns.set(name, column);
+    return column;
+  }
+
+  *#lists(): Generator<number[]> {
+    for (const { sums, counts } of this.#columns.values()) yield* [sums, counts];
+  }
+
+  /** Merges each two adjacent points. */
+  #merge(): void {
+    const count = Math.ceil(this.#steps.length / 2);
+    if (this.#steps.length % 2 === 0) this.#stepsOfLast += this.#stepsAPoint;
+    this.#stepsAPoint *= 2;
+    for (let i = 0; i < count; i++) this.#steps[i] = this.#steps[2 * i + 1] ?? at(this.#steps, 2 * i, "step");
+    this.#steps.length = count;
+    for (const list of this.#lists()) {
+      for (let i = 0; i < count; i++) list[i] = at(list, 2 * i, "number") + (list[2 * i + 1] ?? 0);
+      list.length = count;
+    }
   }
 }
 
 /** Reads the lines of a whole file. */
-export function readSeries(text: string): RunSeries {
-  const lines = new SeriesLines();
+export function readSeries(text: string, most?: number): RunSeries {
+  const lines = new SeriesLines(most);
   for (const line of text.split("\n")) lines.add(line);
   return lines.series();
 }
@@ -85,46 +159,4 @@ function numbersOf(line: string): Record<string, number> | undefined {
 /** Names of the held-out losses: `eval_loss`, or `eval_NAME_loss` of a set with a name. */
 export function heldOutLosses({ values }: RunSeries): readonly string[] {
   return Object.keys(values).filter((name) => /^eval_(?:.*_)?loss$/.test(name)).toSorted();
-}
-
-/** A shorter series: each point is the mean of adjacent steps, at the last of them. */
-export interface ThinnedSeries extends Pick<RunSeries, "steps" | "values"> {
-  readonly stepsAPoint: number;
-}
-
-/** Makes a series no longer than {@link MOST_POINTS}. */
-export function thin({ steps, values }: RunSeries, most: number = MOST_POINTS): ThinnedSeries {
-  const stepsAPoint = Math.max(1, Math.ceil(steps.length / most));
-  if (stepsAPoint === 1) return { steps, values, stepsAPoint };
-  const starts = Array.from({ length: Math.ceil(steps.length / stepsAPoint) }, (_, i) => i * stepsAPoint);
-  const meanOf = (list: readonly (number | null)[], start: number): number | null => {
-    let [sum, count] = [0, 0];
-    for (let i = start; i < start + stepsAPoint; i++) {
-      const value = list[i] ?? null;
-      if (value === null) continue;
-      sum += value;
-      count++;
-    }
-    return count === 0 ? null : sum / count;
-  };
-  return {
-    stepsAPoint,
-    steps: starts.map((start) => at(steps, Math.min(start + stepsAPoint, steps.length) - 1, "step")),
-    values: Object.fromEntries(
-      Object.entries(values).map(([name, list]) => [name, starts.map((start) => meanOf(list, start))]),
-    ),
-  };
-}
-
-/** The last number of a list, with its step; undefined if there is none. */
-export function lastOf(
-  { steps, values }: Pick<RunSeries, "steps" | "values">,
-  name: string,
-): { readonly step: number; readonly value: number } | undefined {
-  const list = values[name] ?? [];
-  for (let i = list.length - 1; i >= 0; i--) {
-    const [step, value] = [steps[i], list[i]];
-    if (step !== undefined && typeof value === "number") return { step, value };
-  }
-  return undefined;
 }

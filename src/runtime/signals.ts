@@ -34,16 +34,17 @@ export interface StopRequest extends Disposable {
 }
 
 /**
- * Catches the first of each of these signals until it is disposed. A second signal of the same kind ends the process by the
- * system's default, except {@link REPEATED_SIGNALS}.
+ * Catches the first of each of these signals until it is disposed. A second signal of the same kind, {@link SAME_SIGNAL_MS} later or
+ * more, ends the process by the system's default, except {@link REPEATED_SIGNALS}.
  *
  * @param notify called with the first signal
  */
 export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}): StopRequest {
   let first: StopSignal | undefined;
   const listeners = STOP_SIGNALS.map((signal) => {
+    const remove = (): void => void process.removeListener(signal, listener);
     const listener = (): void => {
-      if (!REPEATED_SIGNALS.includes(signal)) process.removeListener(signal, listener);
+      if (!REPEATED_SIGNALS.includes(signal)) setTimeout(remove, SAME_SIGNAL_MS).unref();
       if (first !== undefined) return;
       first = signal;
       notify(signal);

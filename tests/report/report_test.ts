@@ -11,7 +11,7 @@ import { embeddedJson, escaped, safe } from "../../src/report/html.ts";
 import { pageAssets } from "../../src/report/page/assets.ts";
 import { GrowingSeries } from "../../src/report/live/growing_series.ts";
 import { readRun } from "../../src/report/read_run.ts";
-import { readSeries, thin } from "../../src/report/series.ts";
+import { readSeries } from "../../src/report/series.ts";
 import { writeReport } from "../../src/report/write_report.ts";
 import { RUNTIME } from "../support/rank_process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -157,9 +157,10 @@ test("GrowingSeries reads lines that come, and another file anew", () => {
   const growing = new GrowingSeries(file);
   assert.equal(growing.read(), undefined);
   folder.write("metrics.jsonl", '{"step":1,"loss":4}\n{"step":2,"lo');
-  assert.deepEqual(growing.read(), { steps: [1], values: { loss: [4] }, badLines: 0 });
+  assert.deepEqual(growing.read(), readSeries('{"step":1,"loss":4}'));
   appendFileSync(file, 'ss":3}\nno step\n{"step":3,"loss":2}\n');
-  assert.deepEqual(growing.read(), { steps: [1, 2, 3], values: { loss: [4, 3, 2] }, badLines: 1 });
+  const { steps, values, badLines } = growing.read() ?? readSeries("");
+  assert.deepEqual([steps, values, badLines], [[1, 2, 3], { loss: [4, 3, 2] }, 1]);
   assert.deepEqual(growing.read(), readSeries(readFileSync(file, "utf8")));
   // A run that resumes cuts the file off, and may be as long again before the next look.
   folder.write("metrics.jsonl", Array.from({ length: 9 }, (_, i) => `{"step":${i + 1},"loss":7}\n`).join(""));
@@ -168,13 +169,36 @@ test("GrowingSeries reads lines that come, and another file anew", () => {
   assert.equal(growing.read(), undefined);
 });
 
-test("thin() keeps the mean of steps, and the last step of each point", () => {
-  const series = readSeries(Array.from({ length: 5 }, (_, i) => `{"step":${i + 1},"loss":${i},"x":null}`).join("\n"));
-  assert.deepEqual(thin(series, 2), { stepsAPoint: 3, steps: [3, 5], values: { loss: [1, 3.5] } });
-  assert.equal(thin(series).stepsAPoint, 1);
-  assert.deepEqual(readSeries('{"step":2,"loss":5}\n{"step":1,"loss":4}\n{"step":2,"loss":6}\n').values, {
-    loss: [4, 6],
-  });
+test("SeriesLines merges adjacent steps into points, each with their mean and at the last of them", () => {
+  const lines = Array.from({ length: 5 }, (_, i) => `{"step":${i + 1},"loss":${i},"x":null}`);
+  const series = readSeries(lines.join("\n"), 2);
+  assert.deepEqual([series.stepsAPoint, series.steps, series.values], [4, [4, 5], { loss: [1.5, 4] }]);
+  assert.deepEqual(series.last, { loss: { step: 5, value: 4 } });
+  const whole = readSeries(lines.join("\n"), Infinity);
+  assert.deepEqual([whole.stepsAPoint, whole.values["loss"]], [1, [0, 1, 2, 3, 4]]);
+});
+
+test("SeriesLines takes numbers that only some steps have, and steps that come again", () => {
+  // A mean goes over the steps that have the number, however often points were merged.
+  const rows = Array.from(
+    { length: 5000 },
+    (_, i) => ({ step: i + 1, loss: i, ...i % 10 === 9 ? { eval_loss: i } : {} }),
+  );
+  const { steps, values, stepsAPoint, last } = readSeries(rows.map((row) => JSON.stringify(row)).join("\n"), 300);
+  assert.equal(stepsAPoint, 32);
+  assert.deepEqual(steps.slice(0, 2), [32, 64]);
+  assert.equal(steps.at(-1), 5000);
+  const meanOf = (list: readonly number[]): number => list.reduce((sum, value) => sum + value, 0) / list.length;
+  for (const [place, end] of steps.entries()) {
+    const part = rows.slice(32 * place, end);
+    assert.equal(values["loss"]?.[place], meanOf(part.map(({ loss }) => loss)));
+    assert.equal(values["eval_loss"]?.[place], meanOf(part.flatMap((row) => row.eval_loss ?? [])));
+  }
+  assert.deepEqual(last["eval_loss"], { step: 5000, value: 4999 });
+
+  const again = '{"step":2,"loss":5}\n{"step":1,"loss":4}\n{"step":2,"loss":6}\n';
+  assert.deepEqual(readSeries(again).values, { loss: [4, 6] });
+  assert.deepEqual(readSeries(again).last, { loss: { step: 2, value: 6 } });
 });
 
 test("fullyshard report writes beside the run, or where it is told", async () => {

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { test } from "node:test";
-import { eventTurn, exitCodeOf, STOP_SIGNALS, watchStopSignals } from "../../src/runtime/signals.ts";
+import { sleep } from "../../src/runtime/clock.ts";
+import { eventTurn, exitCodeOf, SAME_SIGNAL_MS, STOP_SIGNALS, watchStopSignals } from "../../src/runtime/signals.ts";
 
 // A test runner keeps SIGINT for itself; runs of real processes show that one.
 for (const signal of STOP_SIGNALS.filter((name) => name !== "SIGINT")) {
@@ -48,3 +49,22 @@ test(
     process.removeListener("SIGHUP", count);
   },
 );
+
+test("watchStopSignals() takes a signal that comes twice at once as one, and leaves a later one to the system", {
+  timeout: 10_000,
+}, async () => {
+  let seen = 0;
+  const count = (): void => void seen++;
+  process.on("SIGTERM", count);
+  const before = process.listenerCount("SIGTERM");
+  using stop = watchStopSignals();
+  process.kill(process.pid, "SIGTERM");
+  while (seen < 1) await eventTurn();
+  assert.equal(process.listenerCount("SIGTERM"), before + 1);
+  process.kill(process.pid, "SIGTERM");
+  while (seen < 2) await eventTurn();
+  assert.equal(stop.signal, "SIGTERM");
+  await sleep(SAME_SIGNAL_MS + 100);
+  assert.equal(process.listenerCount("SIGTERM"), before);
+  process.removeListener("SIGTERM", count);
+});

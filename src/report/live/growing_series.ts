@@ -5,7 +5,7 @@
  */
 import { openReadable, pathKind, type ReadableFile } from "../../runtime/files.ts";
 import { LineReader } from "../../runtime/lines.ts";
-import { type RunSeries, SeriesLines } from "../series.ts";
+import { MOST_POINTS, type RunSeries, SeriesLines } from "../series.ts";
 
 /** Number of the last bytes read that are kept. If they differ at the next look, the file was replaced, and is read anew. */
 const KNOWN_BYTES = 256;
@@ -13,15 +13,17 @@ const KNOWN_BYTES = 256;
 /** A file of metrics that grows. */
 export class GrowingSeries {
   readonly #path: string;
-  #series = new SeriesLines();
+  readonly #most: number;
+  #series: SeriesLines;
   #lines = new LineReader();
   /** Bytes that were read. */
   #read = 0;
   /** The last ones of these. */
   #known: Uint8Array = new Uint8Array();
 
-  constructor(path: string) {
-    this.#path = path;
+  /** @param most most points of the series */
+  constructor(path: string, most: number = MOST_POINTS) {
+    [this.#path, this.#most, this.#series] = [path, most, new SeriesLines(most)];
   }
 
   /** The numbers so far; undefined if there is no file. A last line without its end counts when its end has come. */
@@ -29,7 +31,7 @@ export class GrowingSeries {
     if (pathKind(this.#path) !== "file") return undefined;
     using file = openReadable(this.#path);
     if (!this.#isContinued(file)) {
-      [this.#series, this.#lines, this.#read] = [new SeriesLines(), new LineReader(), 0];
+      [this.#series, this.#lines, this.#read] = [new SeriesLines(this.#most), new LineReader(), 0];
     }
     for (const piece of file.pieces(this.#read, file.byteLength - this.#read)) {
       for (const line of this.#lines.push(piece)) this.#series.add(line);

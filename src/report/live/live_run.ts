@@ -8,6 +8,7 @@ import { dataOf, sectionsOf } from "../render.ts";
 import { readRun, type RecordedRun } from "../read_run.ts";
 import { EVENTS_FILE, METRICS_FILE, RUN_FILE } from "../run_files.ts";
 import type { Timeline } from "../timeline.ts";
+import { readSeries } from "../series.ts";
 import { GrowingSeries } from "./growing_series.ts";
 
 /** Milliseconds between two looks at the traces: the newest step looks much like the one before. */
@@ -83,12 +84,11 @@ export class LiveRun {
 
   #waiting(): RecordedRun {
     const missing = ["The run has not finished its first step yet."];
-    const series = { steps: [], values: {}, badLines: 0 };
     return {
       name: this.#name,
       folder: this.#folder,
       record: undefined,
-      series,
+      series: readSeries(""),
       events: [],
       timeline: undefined,
       missing,

@@ -7,7 +7,7 @@ import { formatBytes, shownName } from "../../words.ts";
 import type { RecordedRun } from "../read_run.ts";
 import { eventsOfType, type RunEvent } from "../run_event.ts";
 import type { RunState } from "../run_state.ts";
-import { heldOutLosses, lastOf, type MeasureKey } from "../series.ts";
+import { heldOutLosses, type MeasureKey } from "../series.ts";
 import { measureText, timeText } from "../words_of_numbers.ts";
 import { bar, plotBraille } from "./braille.ts";
 
@@ -66,11 +66,11 @@ function headLines({ name, record, series }: RecordedRun, state: RunState, colum
 /** The newest numbers of a run, in words. */
 function numbersOf({ series }: Pick<RecordedRun, "series">): readonly string[] {
   const newest = (key: MeasureKey, name: string): string[] => {
-    const last = lastOf(series, key);
+    const last = series.last[key];
     return last === undefined ? [] : [`${name} ${measureText(key, last.value)}`.trim()];
   };
   const held = heldOutLosses(series).flatMap((name) => {
-    const last = lastOf(series, name);
+    const last = series.last[name];
     return last === undefined ? [] : [`${shownName(name, 30)} ${measureText("loss", last.value)}`];
   });
   return [
