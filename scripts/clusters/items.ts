@@ -72,13 +72,19 @@ export async function planeItems(
   const options = { ...ranksUnder(runtime, command), timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES };
   const ends = await mpiWorld(launcher, size, conform, options);
   const failed = ends.map(({ error }) => error).find((error) => error !== undefined);
-  return scenarioNames(size).map((scenario, index): ClusterItem => {
+  const codes = ends.map(({ code }) => code).filter((code) => code !== 0);
+  const ending: ClusterItem = {
+    name: `${launcher.name}, ${runtime}, ${where}: the launcher ends with 0`,
+    ...codes[0] === undefined ? { status: "pass" } : { status: "fail", reason: `it ended with ${codes[0]}` },
+  };
+  const items = scenarioNames(size).map((scenario, index): ClusterItem => {
     const name = `${launcher.name}, ${runtime}, ${where}: ${scenario}`;
     const problems = ends.map(({ value }) => value?.[index] ?? failed ?? "no outcome").filter((text) => text !== "");
     return problems[0] === undefined
       ? { name, status: "pass" }
       : { name, status: "fail", reason: problems[0].slice(0, 600) };
   });
+  return [...items, ending];
 }
 
 /** Trainings of each way of sharding. */

@@ -114,6 +114,11 @@ export function onExit(listener: (exitCode: number) => void): void {
   process.once("exit", listener);
 }
 
+/** True if the C library's exit handlers (`atexit`), which native libraries register, run at the end. Bun ends by `quick_exit`. */
+export function runsExitHandlers(): boolean {
+  return runtime().name !== "bun";
+}
+
 export function processId(): number {
   return process.pid;
 }

@@ -1,4 +1,7 @@
 /** What ranks of `mpiWorld()` run in the short test. @module */
+import { writeFileSync } from "node:fs";
+import process from "node:process";
+import { blockFor } from "../../src/runtime/clock.ts";
 import { CONTROL_SCENARIOS } from "../conformance/control_plane_scenarios.ts";
 import { DATA_SCENARIOS } from "../conformance/data_plane_scenarios.ts";
 import { MESSAGE_SCENARIOS } from "../conformance/message_scenarios.ts";
@@ -30,4 +33,16 @@ export async function fewCalls({ group, device }: WorldRank): Promise<string> {
   return `${group.kind} of ${group.size}`;
 }
 
-rankFunctions(import.meta.url, { fewCalls });
+/** Rank 0 writes a file when the others have ended. */
+export function endLate({ group }: WorldRank, file: string): string {
+  // Listeners are called in the order in which they were added: MPI's end comes first.
+  if (group.rank === 0) {
+    process.once("exit", () => {
+      blockFor(1500);
+      writeFileSync(file, "written");
+    });
+  }
+  return group.kind;
+}
+
+rankFunctions(import.meta.url, { fewCalls, endLate });

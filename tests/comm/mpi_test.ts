@@ -18,8 +18,9 @@ import { conform } from "../conformance/planes.ts";
 import { mpiLaunchers, mpiWorld, NO_MPI } from "../support/mpi_world.ts";
 import { RUNTIME } from "../support/rank_process.ts";
 import { onlyInAll } from "../support/share.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf } from "../support/world.ts";
-import { fewCalls, MPI_PLANES } from "./mpi_ranks.ts";
+import { endLate, fewCalls, MPI_PLANES } from "./mpi_ranks.ts";
 
 const environment = (values: Partial<Record<EnvName, string>>) => environmentFrom((name) => values[name]);
 
@@ -102,6 +103,17 @@ test("ranks of mpirun reduce, gather, split and pass messages", {
   assert.deepEqual(valuesOf(ends), ["mpi of 2", "mpi of 2"]);
   for (const { code } of ends) assert.equal(code, 0);
 });
+
+for (const one of mpiLaunchers()) {
+  test(`${one.name} kills no rank that ends later than others`, { timeout: 120_000 }, async () => {
+    using folder = temporaryDirectory();
+    const file = folder.file("at-the-end.txt");
+    const ends = await mpiWorld(one, 2, endLate, { runtime: RUNTIME, data: file });
+    assert.deepEqual(valuesOf(ends), ["mpi", "mpi"]);
+    for (const { code } of ends) assert.equal(code, 0);
+    assert.equal(readFileSync(file, "utf8"), "written");
+  });
+}
 
 for (const one of onlyInAll(mpiLaunchers())) {
   test(`the suite of planes over ${one.name}`, { timeout: 600_000 }, async () => {

@@ -1,18 +1,17 @@
 /**
  * The end of a process that fails before it has initialized MPI.
  * - MPICH's launchers ignore a process that ends before `MPI_Init`, so the other ranks would wait there for ever. The process therefore
- *   tells its launcher that it is a rank (PMI 1, over the stream that PMI_FD names), and at its end that the launcher shall end all
- *   ranks.
+ *   tells its launcher that it is a rank (`pmi.ts`), and at its end that the launcher shall end all ranks.
  * - Open MPI's launchers end all ranks by themselves. The launcher of Open MPI 5 hangs if it ends a rank that is about to connect to
  *   it, so the process waits until the ranks have connected, and ends then.
  *
  * @module
  */
-import { openSockets } from "../../../ffi/sockets.ts";
 import { sleep } from "../../../runtime/clock.ts";
-import { processEnvironment, processSource } from "../../../runtime/env.ts";
+import { processSource } from "../../../runtime/env.ts";
 import { mpiLibraryOf } from "../../../runtime/launchers.ts";
 import { onExit } from "../../../runtime/processes.ts";
+import { openPmiStream } from "./pmi.ts";
 
 /** Time in which ranks that were started together connect to their launcher. */
 const CONNECT_MS = 1500;
@@ -36,15 +35,13 @@ export async function tellingEarlyEnd<T>(join: () => Promise<T>): Promise<T> {
 
 async function tell(): Promise<void> {
   mpiBegins(); // once is enough
-  const descriptor = processEnvironment().integer("PMI_FD");
-  if (descriptor !== undefined) {
-    const sockets = await openSockets();
-    const say = (line: string): void => void sockets.send(descriptor, new TextEncoder().encode(`${line}\n`));
-    say("cmd=init pmi_version=1 pmi_subversion=1");
+  const launcher = await openPmiStream();
+  if (launcher !== undefined) {
+    launcher.say("cmd=init pmi_version=1 pmi_subversion=1");
     // At the exit, as the launcher then kills this process at once: the error has been printed. Without these words the launcher of
     // ranks on several hosts did not always see that this one had ended.
     onExit((exitCode) => {
-      if (exitCode !== 0) say(`cmd=abort exitcode=${exitCode}`);
+      if (exitCode !== 0) launcher.say(`cmd=abort exitcode=${exitCode}`);
     });
   } else if (mpiLibraryOf(processSource) === "openmpi") await sleep(CONNECT_MS);
 }

@@ -3,7 +3,8 @@
  *
  * Note [The end of MPI]
  * - `MPI_Finalize` may block until all ranks call it, and Hydra kills the ranks that live on after it once one has exited. So it
- *   is called when nothing else is left to do, behind a barrier whose request is tested: with all ranks there, it ends.
+ *   is called when nothing else is left to do, behind a barrier whose request is tested: with all ranks there, it ends. Then the
+ *   launcher hears of the end, where MPI leaves that to exit handlers that the runtime does not run (`pmi.ts`).
  * - A rank that does not see the others come within {@link FAREWELL_MS} leaves without it.
  * - After a failure a rank makes no call any more, as messages may be under way from memory that is freed. It leaves after {@link
  *   LINGER_MS}: so the others have the time to say why, before the launcher kills them. Where a host cannot be reached, or its ranks were
@@ -19,10 +20,11 @@ import { NativeError, RendezvousError, UnsupportedError } from "../../../errors.
 import { openPosix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
 import { blockFor, sleep } from "../../../runtime/clock.ts";
-import { onExit } from "../../../runtime/processes.ts";
+import { onExit, runsExitHandlers } from "../../../runtime/processes.ts";
 import { mpiBegins } from "./early_end.ts";
 import { endLauncher } from "./launcher_end.ts";
 import { type OpenMpiLibrary, openMpiLibrary } from "./library.ts";
+import { openPmiStream, type PmiStream } from "./pmi.ts";
 import { RequestSlots } from "./requests.ts";
 import { requireRoom } from "./room.ts";
 
@@ -66,9 +68,15 @@ export class MpiProcess {
   /** Receives a line for the user. */
   report: (text: string) => void = () => {};
   readonly #calls: ProcessCalls;
+  readonly #launcher: PmiStream | undefined;
 
   /** Use {@link openMpiProcess}. */
-  constructor(library: OpenMpiLibrary, deadline: JoinDeadline, calls: ProcessCalls) {
+  constructor(
+    library: OpenMpiLibrary,
+    deadline: JoinDeadline,
+    calls: ProcessCalls,
+    launcher: PmiStream | undefined,
+  ) {
     const { symbols, provider, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN }, funneled } = library;
     const isInitialized = new Int32Array(1);
     symbols.MPI_Initialized(isInitialized);
@@ -86,7 +94,7 @@ export class MpiProcess {
       );
     }
     symbols.MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    this.#calls = calls;
+    [this.#calls, this.#launcher] = [calls, launcher];
     this.library = library;
     this.requests = new RequestSlots(library);
     this.#communicator = MPI_COMM_WORLD;
@@ -160,6 +168,7 @@ export class MpiProcess {
         blockFor(TEST_MS);
       }
       symbols.MPI_Finalize();
+      if (!runsExitHandlers()) this.#launcher?.finalize();
     } catch (error) {
       // A dead rank ends the barrier; what the run had to say of it has been said.
       if (!(error instanceof NativeError)) throw error;
@@ -187,7 +196,7 @@ async function begin(deadline: JoinDeadline, localWorldSize: number): Promise<Mp
   const posix = await openPosix();
   const library = await openMpiLibrary();
   requireRoom(posix, library, localWorldSize);
-  const mpi = new MpiProcess(library, deadline, posix.libc.symbols);
+  const mpi = new MpiProcess(library, deadline, posix.libc.symbols, await openPmiStream());
   await mpi.duplicate(deadline);
   return mpi;
 }

@@ -1,0 +1,61 @@
+/**
+ * The stream between this process and a launcher of MPICH's kind, whose descriptor is in PMI_FD: lines of text (PMI 1). MPI uses it
+ * from `MPI_Init` to its end, and this file says what MPI does not:
+ * - before `MPI_Init`, that this process has failed (`early_end.ts`);
+ * - after `MPI_Finalize`, that it ends well. MPICH 5 says so when the C library runs its exit handlers, and Bun ends without these.
+ *   The launcher would take that for a crash, and kill the ranks that have not ended yet.
+ *
+ * @module
+ */
+import { openSockets, type Sockets } from "../../../ffi/sockets.ts";
+import { processEnvironment } from "../../../runtime/env.ts";
+import { descriptorIdentity } from "../../../runtime/file_kind.ts";
+
+/** Longest time for the launcher's answer. */
+const ANSWER_MS = 5000;
+
+/** The stream to the launcher. */
+export class PmiStream {
+  readonly #sockets: Sockets;
+  readonly #descriptor: number;
+  readonly #identity: string | undefined;
+
+  /** Use {@link openPmiStream}. */
+  constructor(sockets: Sockets, descriptor: number) {
+    [this.#sockets, this.#descriptor, this.#identity] = [sockets, descriptor, descriptorIdentity(descriptor)];
+  }
+
+  /** Sends a line. */
+  say(line: string): void {
+    this.#sockets.send(this.#descriptor, new TextEncoder().encode(`${line}\n`));
+  }
+
+  /** Says that this process ends well, and waits until the launcher knows. Does nothing if MPI has closed the stream. */
+  finalize(): void {
+    if (!this.#isOpen()) return;
+    this.say("cmd=finalize");
+    const answer = new Uint8Array(256);
+    const end = performance.now() + ANSWER_MS;
+    while (this.#isOpen() && performance.now() < end) {
+      const [state] = this.#sockets.poll(
+        [{ descriptor: this.#descriptor, wantsOutput: false }],
+        end - performance.now(),
+      );
+      if (state?.input !== true) continue;
+      const moved = this.#sockets.receive(this.#descriptor, answer);
+      // The launcher's answers are short lines, so the first bytes are the whole of it.
+      if ("end" in moved || moved.count > 0) return;
+    }
+  }
+
+  /** False once the descriptor is closed, or leads to another file. Deno knows only descriptors that it has opened itself. */
+  #isOpen(): boolean {
+    return this.#identity !== undefined && descriptorIdentity(this.#descriptor) === this.#identity;
+  }
+}
+
+/** Opens the stream; undefined if the launcher has given none. */
+export async function openPmiStream(): Promise<PmiStream | undefined> {
+  const descriptor = processEnvironment().integer("PMI_FD");
+  return descriptor === undefined ? undefined : new PmiStream(await openSockets(), descriptor);
+}
