@@ -92,7 +92,8 @@ export function onHosts(
   inTurn = false,
 ): readonly string[] {
   const size = counts.reduce((sum, count) => sum + count, 0);
-  const list = addresses.map((address, host) => `${address}:${counts[host]}`).join(",");
+  const names = addresses.map((_, index) => `host${index + 1}`);
+  const list = names.map((name, host) => `${name}:${counts[host]}`).join(",");
   // Intel MPI was seen to start as many ranks on a host as it has cores, whatever number the list had.
   const isEven = kind === "Intel MPI" && counts.every((count) => count === counts[0]);
   const each = inTurn ? 1 : isEven ? counts[0] : undefined;
@@ -103,7 +104,7 @@ export function onHosts(
       ...["--prtemca", "plm_ssh_agent", script("./rsh.sh"), "--mca", "btl_tcp_if_include", "e0"],
     ]
     : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0"]
-      .concat(each === undefined ? ["-hosts", list] : ["-ppn", String(each), "-hosts", addresses.join(",")]);
+      .concat(each === undefined ? ["-hosts", list] : ["-ppn", String(each), "-hosts", names.join(",")]);
   const line = [...start, "-n", String(size), ...rank].map(shellWord).join(" ");
   return [script("./in_host.sh"), "1", line];
 }
