@@ -225,11 +225,11 @@ async function tryFault(
 
 /**
  * What a rank runs: its errors go to a file, as launchers lose lines of ranks that they kill. Host 2 may have another clock, or less
- * room for shared memory.
+ * room for shared memory. Times of files stay as they are: libfaketime crashed where a thread asked for one while the process ended.
  */
 const AS_RANK = 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; if [ "$(hostname)" = host2 ] && ' +
   '[ -n "$FULLYSHARD_CLOCK_OF_HOST2" ]; then export LD_PRELOAD=$FULLYSHARD_CLOCK_OF_HOST2 FAKETIME=+3600 ' +
-  'FAKETIME_DONT_FAKE_MONOTONIC=1; fi; if [ "$(hostname)" = host2 ] && [ -n "$FULLYSHARD_ROOM_OF_HOST2" ]; then ' +
+  'FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1; fi; if [ "$(hostname)" = host2 ] && [ -n "$FULLYSHARD_ROOM_OF_HOST2" ]; then ' +
   'mount -o "remount,size=$FULLYSHARD_ROOM_OF_HOST2" /dev/shm; fi; exec "$@" 2>"$0/rank-$rank.err"';
 
 function flagsIn(out: string, data: string): readonly string[] {
