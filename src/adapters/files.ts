@@ -12,7 +12,7 @@ import { parseJsonObject } from "../json.ts";
 import { type HfLoadReport, type LoadHfOptions, loadWeights } from "../checkpoint/hugging_face/load.ts";
 import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import { getModelStateDict } from "../checkpoint/state_dict/model_state.ts";
-import { ALONE, type Ranks } from "../checkpoint/format/ranks.ts";
+import { ALONE, type Ranks, requireRanks } from "../checkpoint/format/ranks.ts";
 import { openSafetensors, writeSafetensors } from "../checkpoint/format/safetensors.ts";
 import { requireSavable, tensorsOf, tiedNamesOf } from "../checkpoint/state_dict/savable.ts";
 import type { DirectoryTensor, SavableModel } from "../checkpoint/state_dict/state_dict.ts";
@@ -124,6 +124,7 @@ export async function loadAdapterWeights(
   ranks: Ranks = ALONE,
   options: LoadHfOptions = {},
 ): Promise<HfLoadReport> {
+  requireRanks("load an adapter", ranks);
   const open = async (): Promise<HfWeights> => {
     const file = `${folder}/${ADAPTER_WEIGHTS}`;
     if (pathKind(file) === "none" && pathKind(`${folder}/adapter_model.bin`) === "file") {
@@ -174,6 +175,7 @@ export async function saveAdapter(
   if (lora === undefined) throw new ArgumentError("Cannot save an adapter: the model has none; add one by addLora");
   const files = filesOf(lora);
   const ranks: Ranks = group ?? ALONE;
+  requireRanks("save an adapter", ranks);
   await ranks.together(`save '${folder}'`, () => requireSavable(files, ranks));
   const state = group === undefined
     ? getModelStateDict(files, { cpuOffload: true })

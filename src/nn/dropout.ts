@@ -92,7 +92,9 @@ export class Dropout extends Module<[x: Tensor, context?: RandomContext], Tensor
    */
   constructor(p: number, ...others: readonly never[]) {
     super();
-    if (others.length > 0) throw new ArgumentError("Cannot make a Dropout with more than p: it has no other options");
+    if (others.length > 0) {
+      throw new ArgumentError("Cannot make a Dropout with more than p: it has no other options, and takes no device");
+    }
     this.p = requireProbability(p);
   }
 

@@ -3,6 +3,7 @@ import { AdamW, fullyShard, replicate, type Tensor } from "../../mod.ts";
 import {
   asyncSave,
   CheckpointStager,
+  getModelStateDict,
   loadCheckpoint,
   loadHfWeights,
   loadModule,
@@ -179,6 +180,20 @@ export async function refuse(rank: WorldRank, directory: string): Promise<Readon
   said["alone"] = [await refusalOf(() => saveModule(model, directory))];
   const handle = fullyShard(cut(rank, "plain"), { mesh: group });
   said["handle"] = [await refusalOf(() => Reflect.apply(saveModule, undefined, [handle, directory, group]))];
+  const wrong = { group };
+  said["no group"] = [
+    await refusalOf(() => Reflect.apply(saveModule, undefined, [model, directory, wrong])),
+    await refusalOf(() => Reflect.apply(loadModule, undefined, [model, directory, wrong])),
+    await refusalOf(() => Reflect.apply(saveHfDirectory, undefined, [model, directory, wrong])),
+    await refusalOf(() => Reflect.apply(loadHfWeights, undefined, [model, directory, wrong])),
+  ];
+  const states = { group: rank.size };
+  said["a number"] = [
+    await refusalOf(async () => void Reflect.apply(getModelStateDict, undefined, [model, states])),
+    await refusalOf(async () =>
+      void await Reflect.apply(saveCheckpoint, undefined, [{ directory, step: 1, model, ...states }])
+    ),
+  ];
   said["missing"] = [await refusalOf(() => loadModule(model, directory, group))];
   return said;
 }

@@ -76,6 +76,9 @@ describe("a module of one's own", () => {
         "no values": /Cannot save 'head\.weight': it has no values; initialize or load it first/,
         alone: /Cannot save '.*' alone as this rank holds \d+ of its \d+ elements: give the group of the ranks/,
         handle: /Cannot save an instance of FullyShardedModule: expected a Module, such as the model itself/,
+        "no group":
+          /^ArgumentError: Cannot (save|load) .* with group an object: expected the group itself, not in an object/,
+        "a number": /^ArgumentError: Cannot .* with group 2: expected the ranks that hold the model, e\.g\. run\.group/,
         missing: /none: Expected a directory with weights, got none/,
       };
       for (const [name, pattern] of Object.entries(expected)) {

@@ -13,7 +13,7 @@ import { refuseAdapter } from "../format/adapters.ts";
 import type { StoredTensor } from "../format/dcp_shards.ts";
 import { FLOAT_CODES, floatWidth } from "../format/float_bytes.ts";
 import { type HfWeights, openHfWeights } from "../format/hf_index.ts";
-import { ALONE, type Ranks } from "../format/ranks.ts";
+import { ALONE, type Ranks, requireRanks } from "../format/ranks.ts";
 import type { SafetensorsFile } from "../format/safetensors.ts";
 import { type FullTensorPart, scatterFull } from "../state_dict/full_tensor.ts";
 import {
@@ -85,6 +85,7 @@ export async function loadHfWeights(
   options: LoadHfOptions = {},
 ): Promise<HfLoadReport> {
   requireKnownKeys("load weights", options, { broadcastFromRank0: true });
+  requireRanks("load weights", ranks);
   const open = async (): Promise<HfWeights> => {
     refuseAdapter(directory);
     return await openHfWeights(directory);

@@ -24,7 +24,7 @@ import {
 import { placedBoxes, sharedSlices } from "../../tensor/shard_layout.ts";
 import { withTokenizer, writeCompanions } from "../format/companions.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "../format/hf_index.ts";
-import { ALONE, type Ranks } from "../format/ranks.ts";
+import { ALONE, type Ranks, requireRanks } from "../format/ranks.ts";
 import { renderHeader } from "../format/safetensors_header.ts";
 import { agreeOnWriters } from "../state_dict/partition.ts";
 import { requireSavable, tensorsOf } from "../state_dict/savable.ts";
@@ -83,6 +83,7 @@ export async function saveHfDirectory(
 ): Promise<void> {
   const known = { tokenizerFiles: true, dtype: true, maxShardBytes: true, generationConfig: true } as const;
   requireKnownKeys("save a model", options, known);
+  requireRanks("save a model", ranks);
   const { dtype = float32, maxShardBytes = MAX_SHARD_BYTES } = options;
   requireStorable(dtype);
   await ranks.together(`save '${directory}'`, () => requireSavable(model, ranks));

@@ -5,7 +5,7 @@
  */
 import { ArgumentError } from "../../errors.ts";
 import { valueText } from "../../words.ts";
-import type { Ranks } from "../format/ranks.ts";
+import { type Ranks, requireRanks } from "../format/ranks.ts";
 import type { NamedParts } from "../state_dict/state_dict.ts";
 
 /** The options that every save and every load has. */
@@ -27,5 +27,5 @@ export function requireOptionsOf(what: string, { directory, model, group }: Requ
   };
   if (typeof directory !== "string") refuse("directory", directory, "a path");
   if (typeof model?.namedParameters !== "function") refuse("model", model, "a Module");
-  if (typeof group?.together !== "function") refuse("group", group, "the ranks that hold the model, e.g. run.group");
+  requireRanks(what, group);
 }

@@ -9,6 +9,7 @@ import { at } from "../../at.ts";
 import type { ProcessGroup } from "../../comm/process_group.ts";
 import { float32 } from "../../dtype.ts";
 import { ArgumentError, CheckpointError } from "../../errors.ts";
+import { requireRanks } from "../format/ranks.ts";
 import { numelOf, type Shape } from "../../shape.ts";
 import { type Box, fullBox, placedBoxes, sharedSlices } from "../../tensor/shard_layout.ts";
 import type { ParameterWriting } from "../../tensor/write.ts";
@@ -56,6 +57,7 @@ export function requireStateDictOptions(what: string, options: StateDictOptions)
     ...{ group: true, fullStateDict: true, cpuOffload: true, ignoreFrozenParams: true, strict: true } as const,
     ...{ broadcastFromRank0: true, bufferBytes: true } as const,
   });
+  if (options.group !== undefined) requireRanks(what, options.group);
 }
 
 /** A tensor in host memory. */
