@@ -69,13 +69,16 @@ async function testMoments(page: Page): Promise<void> {
   await page.getByRole("button", { name: "Pause" }).click();
   const next = page.getByRole("button", { name: "Next moment" });
   const unit = page.locator(".rank-card").first().locator(".unit").nth(1);
-  await pressUntil(page, next, /^All-gather of block 0/);
-  assert.equal(await unit.getAttribute("data-activity"), "gather");
   const held = unit.locator(".parts").first();
   assert.equal(await held.getAttribute("data-held"), "own");
+  await pressUntil(page, next, /^All-gather of block 0/);
+  assert.equal(await unit.getAttribute("data-activity"), "gather");
+  assert.equal(await held.getAttribute("data-held"), "all");
   await pressUntil(page, next, /^Forward of block 0/);
   assert.equal(await held.getAttribute("data-held"), "all");
   assert.equal(await page.locator("#story > li[aria-current]").getAttribute("data-about"), "forward");
+  await pressUntil(page, next, /^Free of block 0/);
+  assert.equal(await held.getAttribute("data-held"), "own");
   await pressUntil(page, next, /^All-gather of block 1/);
   assert.equal(await held.getAttribute("data-held"), "own");
   await page.getByRole("button", { name: "One step" }).focus();

@@ -5,7 +5,7 @@
  */
 import { type MemoryTerms, NO_TERMS } from "../device/allocator.ts";
 import { type TraceCategory, type TraceRecord, type TraceSink, TRACKS } from "../runtime/trace.ts";
-import { type DemoEvent, type DemoOrder, isUpdate } from "./events.ts";
+import { type DemoEvent, type DemoOrder, isReduction, isUpdate } from "./events.ts";
 import type { Pace } from "./pace.ts";
 import type { DemoSettings } from "./settings.ts";
 
@@ -95,13 +95,17 @@ export class EventTeller implements TraceSink {
 }
 
 /**
- * True where slow motion holds a rank: before tensors move or are freed, and before a unit computes, whose parameters are then there.
+ * True where slow motion holds a rank:
+ * - when tensors have moved or are freed, so that a picture shows where they are now;
+ * - before a unit computes, whose parameters are then there;
+ * - before a unit's gradients are reduced, as all of them are there then.
  */
 export function isMoment({ phase, category, track, name }: DemoEvent, strategy: DemoSettings["strategy"]): boolean {
-  if (category === "wait") return phase === "end";
   if (category === "unit") return phase === "begin" && strategy === "ddp";
-  return phase === "begin" &&
-    (category === "free" || (category === "collective" && (track !== "host" || isUpdate(name))));
+  if (category === "collective" && phase === "begin") return isReduction(name);
+  return phase === "end" &&
+    (category === "wait" || category === "free" ||
+      (category === "collective" && (track !== "host" || isUpdate(name))));
 }
 
 function factsOf(args: unknown): Readonly<Record<string, unknown>> {

@@ -45,6 +45,11 @@ export function isUpdate(name: string): boolean {
   return name.startsWith("write ");
 }
 
+/** True for the call that reduces gradients: of a unit, or of a bucket of a replicated model. */
+export function isReduction(name: string): boolean {
+  return name.startsWith("reduce-scatter ") || name.startsWith("all-reduce gradient bucket");
+}
+
 /** Memory of a rank under a strategy. */
 export interface MeasuredMemory {
   /** Bytes between steps. */

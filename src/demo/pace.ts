@@ -12,7 +12,8 @@ import { at } from "../at.ts";
 
 const ALLOWED = 0;
 const ALLOWED_STEPS = 1;
-const RANKS = 2;
+const KILLED = 2;
+const RANKS = 3;
 /** Words of a rank: the moment that it has come to, and the last one that it has passed. */
 const RANK_WORDS = 2;
 /** More moments than a training has. */
@@ -41,6 +42,7 @@ export class Pace {
     const place = RANKS + RANK_WORDS * rank;
     const moment = Atomics.add(this.words, place, 1) + 1;
     for (let isTold = false;;) {
+      this.#endIfKilled(rank);
       const allowed = Atomics.load(this.words, ALLOWED);
       if (allowed >= moment) break;
       if (!isTold) tell();
@@ -56,6 +58,22 @@ export class Pace {
       const allowed = Atomics.load(this.words, ALLOWED_STEPS);
       if (allowed >= step) return;
       Atomics.wait(this.words, ALLOWED_STEPS, allowed);
+    }
+  }
+
+  /**
+   * Stops a rank for ever at its next moment. A browser ends a Worker that never returns to its events after two seconds only, and
+   * until then it would train on.
+   */
+  kill(rank: number): void {
+    Atomics.or(this.words, KILLED, 1 << rank);
+  }
+
+  #endIfKilled(rank: number): void {
+    for (;;) {
+      const killed = Atomics.load(this.words, KILLED);
+      if ((killed & (1 << rank)) === 0) return;
+      Atomics.wait(this.words, KILLED, killed);
     }
   }
 

@@ -5,7 +5,7 @@
  */
 import { type MemoryTerms, NO_TERMS } from "../device/allocator.ts";
 import type { Track } from "../runtime/trace.ts";
-import { type DemoEvent, isUpdate } from "./events.ts";
+import { type DemoEvent, isReduction, isUpdate } from "./events.ts";
 import type { DemoSettings } from "./settings.ts";
 
 /** The part of an array that a rank holds: nothing, its own part, or all of it. */
@@ -31,6 +31,8 @@ export interface Moment {
   readonly isBackward: boolean;
   /** The call's name, as `all-reduce loss`; empty for computation. */
   readonly call: string;
+  /** True for computation that has ended. */
+  readonly isDone?: boolean;
 }
 
 /** A span of a step, in milliseconds of the ranks' clock. */
@@ -38,7 +40,7 @@ export interface SceneSpan {
   readonly track: Track;
   readonly activity: Activity;
   readonly name: string;
-  readonly begin: number;
+  begin: number;
   end: number | undefined;
 }
 
@@ -46,6 +48,8 @@ export interface SceneSpan {
 export class RankScene {
   readonly units: ReadonlyMap<string, UnitState>;
   memory: MemoryTerms = NO_TERMS;
+  /** Memory at the highest moment so far. */
+  most: MemoryTerms = NO_TERMS;
   step = 0;
   moment: Moment | undefined;
   /** Spans of the step under way, and of the step before. */
@@ -53,6 +57,8 @@ export class RankScene {
   lastSpans: readonly SceneSpan[] = [];
   readonly #strategy: DemoSettings["strategy"];
   readonly #open = new Map<string, SceneSpan>();
+  /** Units whose gathers are under way. */
+  readonly #gathering = new Set<string>();
   #computes: "forward" | "backward" = "forward";
 
   constructor(units: readonly string[], strategy: DemoSettings["strategy"]) {
@@ -72,6 +78,7 @@ export class RankScene {
   /** Takes the next event of the rank. */
   apply(event: DemoEvent): void {
     this.memory = event.memory;
+    if (totalOf(event.memory) > totalOf(this.most)) this.most = event.memory;
     if (event.category === "step") {
       if (event.phase === "begin") this.#beginStep(event.step);
       return;
@@ -113,9 +120,11 @@ export class RankScene {
   }
 
   /** A unit's parameters are there, so it computes. */
-  #waited({ phase, unit: unitName }: DemoEvent, unit: UnitState | undefined): void {
+  #waited({ phase, unit: unitName, time }: DemoEvent, unit: UnitState | undefined): void {
     if (phase === "begin") return;
     const activity = this.#computes;
+    // A unit's span begins before its wait; it is drawn from here, as it computes only now.
+    for (const span of this.#open.values()) if (span.name === `${activity} ${unitName}`) span.begin = time;
     this.#now({ activity, unit: unitName, isBackward: activity === "backward", call: "" }, unit);
   }
 
@@ -126,26 +135,37 @@ export class RankScene {
     if (activity === "update" && this.step === 0) return;
     this.#mark(phase, { track, activity, name, begin: time, end: undefined }, time);
     if (phase === "begin") {
-      const isBackward = this.#computes === "backward";
-      this.#now({ activity, unit: unitName, isBackward, call: category === "free" ? "" : name }, unit);
-      if (activity === "reduce") this.#reduceBegins(unit);
+      if (activity === "gather") {
+        this.#gathering.add(unitName);
+        if (unit !== undefined) unit.activity = "gather";
+      } else if (isReduction(name)) this.#reduceBegins(unitName, unit, time);
       return;
     }
-    if (activity === "reduce" && unit !== undefined) unit.gradients = "own";
-    if (unit === undefined) return;
-    if (activity === "gather") unit.parameters = "all";
-    if (activity === "free") unit.parameters = "own";
-    if (activity === "update") unit.optimizer = this.#rest;
-    unit.activity = undefined;
+    this.#gathering.delete(unitName);
+    if (unit !== undefined) {
+      if (activity === "reduce") unit.gradients = "own";
+      if (activity === "gather") unit.parameters = "all";
+      if (activity === "free") unit.parameters = "own";
+      if (activity === "update") unit.optimizer = this.#rest;
+    }
+    const isBackward = this.#computes === "backward";
+    this.#now({ activity, unit: unitName, isBackward, call: category === "free" ? "" : name }, unit);
   }
 
-  /** Gradients of a unit are complete when they are reduced; those of a replicated model all are. */
-  #reduceBegins(unit: UnitState | undefined): void {
-    if (unit !== undefined) unit.gradients = "all";
+  /** The backward of a unit is done when its gradients are reduced. Those of a replicated model may be reduced all at once. */
+  #reduceBegins(unitName: string, unit: UnitState | undefined, time: number): void {
+    for (const one of unit === undefined ? this.units.values() : [unit]) one.gradients = "all";
+    // No gradient leaves the first unit, so nothing has told the end of its backward.
+    if (unit === undefined) {
+      for (const span of this.#open.values()) {
+        if (span.activity === "backward") span.end = time;
+      }
+    }
+    this.#now({ activity: "backward", unit: unitName, isBackward: true, call: "", isDone: true }, unit);
   }
 
   #now(moment: Moment, unit: UnitState | undefined): void {
-    for (const other of this.units.values()) if (other.activity !== "gather") other.activity = undefined;
+    for (const [name, other] of this.units) if (!this.#gathering.has(name)) other.activity = undefined;
     this.moment = moment;
     if (unit !== undefined) unit.activity = moment.activity;
   }
@@ -161,6 +181,11 @@ export class RankScene {
     if (open !== undefined) open.end = time;
     this.#open.delete(key);
   }
+}
+
+/** Bytes of all kinds. */
+export function totalOf(terms: MemoryTerms): number {
+  return Object.values(terms).reduce((sum, bytes) => sum + bytes, 0);
 }
 
 function activityOf(track: Track, name: string): Activity | undefined {

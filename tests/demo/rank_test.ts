@@ -12,6 +12,8 @@ import { RankScene } from "../../src/demo/scene.ts";
 import { DEMO_MODEL, demoCommand, type DemoSettings, FIRST_SETTINGS } from "../../src/demo/settings.ts";
 import { NO_TERMS } from "../../src/device/allocator.ts";
 import { RUNTIME } from "../support/rank_process.ts";
+import { Worker } from "node:worker_threads";
+import { sleep } from "../../src/runtime/clock.ts";
 import { onlyInAll, sharedTest } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { lossesOf, TEXT, trainDemo } from "./ranks.ts";
@@ -77,6 +79,11 @@ sharedTest("RankScene holds one whole unit at a time, and its own part between s
     const whole = [...scene.units].filter(([, { parameters }]) => parameters === "all").map(([name]) => name);
     assert.ok(whole.length <= 1, `${whole} at ${event.name}`);
     const { moment, step } = scene;
+    // The picture of a moment is what its sentence says.
+    const state = scene.units.get(moment?.unit ?? "");
+    if (moment?.activity === "gather") assert.equal(state?.parameters, "all", event.name);
+    if (moment?.activity === "free") assert.equal(state?.parameters, "own", event.name);
+    if (moment?.isDone === true) assert.equal(state?.gradients, "all", event.name);
     if (step === 2 && moment !== undefined && seen.at(-1) !== moment.activity) seen.push(moment.activity);
   }
   for (const state of scene.units.values()) {
@@ -140,19 +147,39 @@ test("Pace holds a rank at each moment until the page allows it", () => {
   assert.deepEqual(told, []);
 });
 
+test(
+  "Pace stops a rank that is killed at its next moment, though nothing else ends it",
+  { timeout: 60_000 },
+  async () => {
+    const pace = Pace.make(2);
+    pace.free();
+    const worker = new Worker(new URL("./pace_worker.ts", import.meta.url), { workerData: pace.words });
+    const passed = (): number => Atomics.load(pace.words, pace.words.length - 1);
+    while (passed() < 1000) await sleep(5);
+    pace.kill(1);
+    await sleep(50);
+    const stopped = passed();
+    await sleep(100);
+    assert.equal(passed(), stopped);
+    await worker.terminate();
+  },
+);
+
 test("EventTeller tells what it knows before a rank is held", async () => {
   const pace = Pace.make(1);
   const events: DemoEvent[] = [];
   const teller = new EventTeller({ rank: 0, settings: short }, pace, (told) => {
     events.push(...told);
-    pace.free();
+    if (told.some(({ phase }) => phase === "end")) pace.free();
   });
   teller.event({ ph: "B", pid: 0, tid: 2, cat: "collective", name: "gather a", ts: 1, args: { unit: "a", bytes: 8 } });
-  assert.deepEqual(events.map(({ name, bytes, track }) => [name, bytes, track]), [["gather a", 8, "gather"]]);
   teller.event({ ph: "E", pid: 0, tid: 2, ts: 2 });
+  const told = ["gather a", 8, "gather"];
+  assert.deepEqual(events.map(({ name, bytes, track }) => [name, bytes, track]), [told, told]);
+  assert.deepEqual(events.map(({ phase }) => phase), ["begin", "end"]);
   teller.kernel();
   teller.close();
-  assert.deepEqual(events.map(({ phase }) => phase), ["begin", "end"]);
+  assert.equal(events.length, 2);
 });
 
 test("Player plays moment by moment while it is held, and asks for the next step at the end of each", () => {
@@ -175,9 +202,9 @@ test("Player plays moment by moment while it is held, and asks for the next step
   assert.deepEqual([played, asked], [["ready"], [1]]);
   player.advance();
   player.advance();
-  assert.deepEqual(played, ["ready", "begin", "end", "begin"]);
+  assert.deepEqual(played, ["ready", "begin", "end", "begin", "end"]);
   player.nextStep();
-  assert.deepEqual([played.slice(4), asked], [["end", "step"], [1, 2]]);
+  assert.deepEqual([played.slice(5), asked], [["step"], [1, 2]]);
   player.hear({ rank: 0, type: "end" });
   assert.equal(played.at(-1), "step", "it is held behind the step");
   player.isHeld = false;

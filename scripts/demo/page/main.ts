@@ -176,11 +176,11 @@ function endOf({ ranks }: PageTraining): string {
   return hasFailed ? "The training has ended with an error:" : "The training has ended.";
 }
 
-function drawControls({ isOver, isPaused, isWaiting, ranks: all }: PageTraining): void {
+function drawControls({ hasBegun, isOver, isPaused, isWaiting, ranks: all }: PageTraining): void {
   byId("stage", HTMLElement).dataset["waits"] = String(isWaiting);
   const isKilled = all.some(({ state }) => state === "killed");
-  for (const button of [pause, moment, step]) if (button !== undefined) button.disabled = isOver;
-  if (kill !== undefined) kill.disabled = isOver || isKilled || all.length === 1;
+  for (const button of [pause, moment, step]) if (button !== undefined) button.disabled = isOver || !hasBegun;
+  if (kill !== undefined) kill.disabled = isOver || !hasBegun || isKilled || all.length === 1;
   if (pause !== undefined) setText(pause, isPaused ? "Go on" : "Pause");
   if (start !== undefined) setText(start, "Train anew");
 }

@@ -5,7 +5,8 @@
  * @module
  */
 /// <reference lib="dom" />
-import type { MemoryTerms } from "../../../src/device/allocator.ts";
+import { type MemoryTerms, NO_TERMS } from "../../../src/device/allocator.ts";
+import { totalOf } from "../../../src/demo/scene.ts";
 import { byId, bytesText, legend, made } from "./elements.ts";
 import { setText } from "./ranks_view.ts";
 import type { PageRank, PageTraining } from "./training.ts";
@@ -35,10 +36,6 @@ interface RankBars {
   readonly other: Bar;
 }
 
-function total(terms: MemoryTerms): number {
-  return OWNERS.reduce((sum, [owner]) => sum + terms[owner], 0);
-}
-
 /** Draws the memory of a training's ranks. */
 export class MemoryView {
   readonly #training: PageTraining;
@@ -64,8 +61,8 @@ export class MemoryView {
 
   draw(): void {
     for (const rank of this.#training.ranks) {
-      const seen = [rank.scene?.memory, rank.measured?.peak, rank.other?.peak];
-      for (const terms of seen) if (terms !== undefined) this.#scale = Math.max(this.#scale, total(terms));
+      const seen = [mostOf(rank), rank.other?.peak];
+      for (const terms of seen) if (terms !== undefined) this.#scale = Math.max(this.#scale, totalOf(terms));
     }
     for (const [i, bars] of this.#bars.entries()) {
       const rank = this.#training.ranks[i];
@@ -75,16 +72,22 @@ export class MemoryView {
 
   #update({ now, peak, other }: RankBars, rank: PageRank): void {
     const isGone = rank.state === "killed" || rank.state === "failed";
-    if (!isGone) this.#fill(now, rank.scene?.memory);
-    this.#fill(peak, rank.measured?.peak);
+    this.#fill(now, isGone ? NO_TERMS : rank.scene?.memory);
+    this.#fill(peak, mostOf(rank));
     this.#fill(other, rank.other?.peak);
   }
 
   #fill({ parts, text }: Bar, terms: MemoryTerms | undefined): void {
     if (terms === undefined) return;
     for (const [owner, part] of parts) part.style.width = `${100 * terms[owner] / this.#scale}%`;
-    setText(text, bytesText(total(terms)));
+    setText(text, bytesText(totalOf(terms)));
   }
+}
+
+/** The highest memory of a rank so far: of all its steps that have ended, or at a moment of the step under way. */
+function mostOf({ scene, measured }: PageRank): MemoryTerms | undefined {
+  if (measured === undefined || scene === undefined) return scene?.most;
+  return totalOf(scene.most) > totalOf(measured.peak) ? scene.most : measured.peak;
 }
 
 function bar(label: string): Bar {

@@ -24,14 +24,17 @@ export class TimelineView {
 
   constructor(training: PageTraining) {
     this.#training = training;
-    legend("timeline-legend", [
+    const isSharded = training.settings.strategy === "fsdp";
+    const entries = [
       ["gather", "all-gather"],
       ["forward", "forward"],
       ["backward", "backward"],
-      ["reduce", training.settings.strategy === "fsdp" ? "reduce-scatter" : "all-reduce"],
+      ["reduce", isSharded ? "reduce-scatter" : "all-reduce"],
       ["free", "free"],
       ["update", "optimizer"],
-    ]);
+    ] as const;
+    const isOfSharded = (activity: string): boolean => ["gather", "free", "update"].includes(activity);
+    legend("timeline-legend", entries.filter(([activity]) => isSharded || !isOfSharded(activity)));
     const lines: HTMLElement[] = [];
     this.#pictures = training.ranks.map(({ rank }) => {
       const line = made("div", "lanes");

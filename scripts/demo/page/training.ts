@@ -103,6 +103,11 @@ export class PageTraining {
     return this.#isPaused;
   }
 
+  /** True once all ranks train. */
+  get hasBegun(): boolean {
+    return this.ranks.every(({ state }) => state !== "opens");
+  }
+
   /** True if all ranks wait at a moment. */
   get isWaiting(): boolean {
     return this.ranks.every(({ state, waits }) => state !== "trains" || waits);
@@ -147,6 +152,7 @@ export class PageTraining {
   kill(rank: number): void {
     const killed = this.ranks[rank];
     if (killed === undefined) return;
+    this.#pace?.kill(rank);
     killed.worker.terminate();
     killed.state = "killed";
     markDead(this.#world, rank);
