@@ -35,6 +35,9 @@ export interface Moment {
   readonly isDone?: boolean;
 }
 
+/** The begin of a span that waits. */
+export const NOT_YET: number = Infinity;
+
 /** A span of a step, in milliseconds of the ranks' clock. */
 export interface SceneSpan {
   readonly track: Track;
@@ -121,10 +124,10 @@ export class RankScene {
 
   /** A unit's parameters are there, so it computes. */
   #waited({ phase, unit: unitName, time }: DemoEvent, unit: UnitState | undefined): void {
-    if (phase === "begin") return;
     const activity = this.#computes;
-    // A unit's span begins before its wait; it is drawn from here, as it computes only now.
-    for (const span of this.#open.values()) if (span.name === `${activity} ${unitName}`) span.begin = time;
+    // A unit's span in the trace begins before its wait. It is drawn from the wait's end, as the unit computes only then.
+    for (const span of this.#computing(unitName)) span.begin = phase === "begin" ? NOT_YET : time;
+    if (phase === "begin") return;
     this.#now({ activity, unit: unitName, isBackward: activity === "backward", call: "" }, unit);
   }
 
@@ -138,7 +141,11 @@ export class RankScene {
       if (activity === "gather") {
         this.#gathering.add(unitName);
         if (unit !== undefined) unit.activity = "gather";
-      } else if (isReduction(name)) this.#reduceBegins(unitName, unit, time);
+        return;
+      }
+      // It has computed, though its span in the trace ends later, and no gradient leaves a first unit of a replicated model.
+      for (const span of this.#computing(unit === undefined ? undefined : unitName)) span.end = time;
+      if (isReduction(name)) this.#reduceBegins(unitName, unit);
       return;
     }
     this.#gathering.delete(unitName);
@@ -153,14 +160,8 @@ export class RankScene {
   }
 
   /** The backward of a unit is done when its gradients are reduced. Those of a replicated model may be reduced all at once. */
-  #reduceBegins(unitName: string, unit: UnitState | undefined, time: number): void {
+  #reduceBegins(unitName: string, unit: UnitState | undefined): void {
     for (const one of unit === undefined ? this.units.values() : [unit]) one.gradients = "all";
-    // No gradient leaves the first unit, so nothing has told the end of its backward.
-    if (unit === undefined) {
-      for (const span of this.#open.values()) {
-        if (span.activity === "backward") span.end = time;
-      }
-    }
     this.#now({ activity: "backward", unit: unitName, isBackward: true, call: "", isDone: true }, unit);
   }
 
@@ -168,6 +169,14 @@ export class RankScene {
     for (const [name, other] of this.units) if (!this.#gathering.has(name)) other.activity = undefined;
     this.moment = moment;
     if (unit !== undefined) unit.activity = moment.activity;
+  }
+
+  /** Spans of computation that have not ended, of a unit or of all. */
+  #computing(unitName: string | undefined): readonly SceneSpan[] {
+    return [...this.#open.values()].filter(({ activity, name, end }) =>
+      (activity === "forward" || activity === "backward") && end === undefined &&
+      (unitName === undefined || name === `${activity} ${unitName}`)
+    );
   }
 
   #mark(phase: DemoEvent["phase"], span: SceneSpan, time: number): void {
@@ -178,7 +187,7 @@ export class RankScene {
       return;
     }
     const open = this.#open.get(key);
-    if (open !== undefined) open.end = time;
+    if (open !== undefined) open.end ??= time;
     this.#open.delete(key);
   }
 }

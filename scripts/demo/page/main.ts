@@ -158,7 +158,8 @@ function drawStory(training: PageTraining): void {
   else if (training.isOver) setText(now, endOf(training));
   else if (isHeld() && training.step > 0) setText(now, `Step ${training.step} is done.`);
   else if (first?.state === "trains") setText(now, `Trains at full speed: step ${training.step + 1}.`);
-  const about = current === undefined ? "" : storyOf(current, training.settings);
+  const isKilled = training.ranks.some(({ state }) => state === "killed");
+  const about = isKilled ? "kill" : current === undefined ? "" : storyOf(current, training.settings);
   for (const item of story) {
     if (item.dataset["about"] === about) item.setAttribute("aria-current", "true");
     else item.removeAttribute("aria-current");

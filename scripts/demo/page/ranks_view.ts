@@ -36,6 +36,7 @@ interface RankView {
 export function shortName(unit: string): string {
   const layer = /layers\.(\d+)$/.exec(unit)?.[1];
   if (layer !== undefined) return `block ${layer}`;
+  if (unit.startsWith("gradient bucket")) return "all units"; // of a replicated model, which is so small that it has one bucket
   return unit.includes("embed") ? "embedding" : unit.includes("head") ? "norm, head" : unit;
 }
 

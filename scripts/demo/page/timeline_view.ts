@@ -5,7 +5,7 @@
  * @module
  */
 /// <reference lib="dom" />
-import type { RankScene, SceneSpan } from "../../../src/demo/scene.ts";
+import { NOT_YET, type RankScene, type SceneSpan } from "../../../src/demo/scene.ts";
 import { byId, drawn, legend, made } from "./elements.ts";
 import type { PageTraining } from "./training.ts";
 
@@ -67,8 +67,9 @@ export class TimelineView {
     const all = scenes.map(spansOf);
     // A killed rank's last step may lie far behind the step of the others, and is then not drawn.
     const seen = all.filter((_, i) => this.#training.ranks[i]?.state !== "killed");
-    const begin = Math.min(...seen.map(([first]) => first?.begin ?? Infinity));
-    const end = Math.max(...seen.flat().map((span) => span.end ?? span.begin), begin + 1);
+    const drawnSpans = seen.flat().filter((span) => span.begin !== NOT_YET);
+    const begin = Math.min(...drawnSpans.map((span) => span.begin));
+    const end = Math.max(...drawnSpans.map((span) => span.end ?? span.begin), begin + 1);
     for (const [i, picture] of this.#pictures.entries()) {
       const spans = (all[i] ?? []).filter((span) => span.begin >= begin && span.begin <= end);
       picture.replaceChildren(...spans.map((span) => barOf(span, { begin, end })));

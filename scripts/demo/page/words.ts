@@ -27,13 +27,11 @@ export function sentenceOf({ activity, unit, isBackward, call, isDone }: Moment,
       return `Forward of ${name}: every rank computes it on its own samples.`;
     case "backward":
       if (isDone === true) {
-        return `Backward of ${
-          strategy === "ddp" ? "all units" : name
-        } is done: every rank has all of the gradients, but of its own samples only.`;
+        return `Backward of ${name} is done: every rank has all of the gradients, but of its own samples only.`;
       }
-      return `Backward of ${name}${
-        checkpointing ? ", after its forward was computed again" : ""
-      }: every rank computes gradients of the whole unit, for its own samples.`;
+      return `Backward of ${name}: ${
+        checkpointing && name.startsWith("block") ? "its forward is computed again, then " : ""
+      }every rank computes gradients of the whole unit, for its own samples.`;
     case "free":
       return `Free of ${name}: each rank has dropped the shards of the others from its memory, and keeps its own.`;
     case "update":
