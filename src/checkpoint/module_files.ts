@@ -7,7 +7,7 @@
 import { requireKnownKeys } from "../config/known_keys.ts";
 import { type Module, requireModule } from "../nn/module.ts";
 import { pathKind } from "../runtime/files.ts";
-import { ALONE, type Ranks, requireRanks } from "./format/ranks.ts";
+import { ALONE, type Ranks } from "./format/ranks.ts";
 import { type LoadHfOptions, loadHfWeights } from "./hugging_face/load.ts";
 import { saveHfDirectory, type SaveHfOptions } from "./hugging_face/save.ts";
 import { loadCheckpoint } from "./sharded/load.ts";
@@ -50,7 +50,6 @@ export async function saveModule(
   options: SaveModuleOptions = {},
 ): Promise<void> {
   requireModule("save", module);
-  requireRanks("save a module", ranks);
   requireKnownKeys("save a module", options, { config: true, dtype: true, maxShardBytes: true });
   const { config, ...how } = options;
   await saveHfDirectory(config === undefined ? module : withConfig(module, config), directory, ranks, how);
@@ -72,7 +71,6 @@ export async function loadModule(
   options: LoadHfOptions = {},
 ): Promise<void> {
   requireModule("load", module);
-  requireRanks("load a module", ranks);
   requireKnownKeys("load a module", options, { broadcastFromRank0: true });
   if (pathKind(`${directory}/${MANIFEST_FILE}`) === "none") await loadHfWeights(module, directory, ranks, options);
   else await loadCheckpoint({ directory, from: directory, model: module, group: ranks, ...options });

@@ -4,12 +4,12 @@
  * @module
  */
 import { FileError } from "../errors.ts";
-import { absolutePath, listDirectory, openReadable, pathKind, readBytesSync } from "../runtime/files.ts";
-import { LineReader } from "../runtime/lines.ts";
+import { absolutePath, listDirectory, pathKind, readBytesSync } from "../runtime/files.ts";
+import { linesOf } from "../runtime/lines.ts";
 import { parseRunEvent, type RunEvent } from "./run_event.ts";
 import { EVENTS_FILE, METRICS_FILE, RUN_FILE } from "./run_files.ts";
 import { parseRunRecord, type RunRecord } from "./run_record.ts";
-import { readSeries, type RunSeries, SeriesLines } from "./series.ts";
+import { type RunSeries, SeriesLines } from "./series.ts";
 import { readTimeline, type Timeline, tracesIn } from "./timeline.ts";
 
 /** Largest difference between two readings of the time at which a process began. */
@@ -70,7 +70,7 @@ export function readRun(folder: string, { withTraces = true, series: known }: Re
     name,
     folder,
     record,
-    series: series ?? readSeries(""),
+    series: series ?? new SeriesLines().series(),
     events,
     timeline: withTraces ? readTraces(folder, record, missing) : undefined,
     missing,
@@ -115,12 +115,8 @@ function readTraces(folder: string, record: RunRecord | undefined, missing: stri
 function seriesIn(folder: string): RunSeries | undefined {
   const path = `${folder}/${METRICS_FILE}`;
   if (pathKind(path) !== "file") return undefined;
-  using file = openReadable(path);
-  const [series, lines] = [new SeriesLines(), new LineReader()];
-  for (const piece of file.pieces(0, file.byteLength)) {
-    for (const line of lines.push(piece)) series.add(line);
-  }
-  for (const line of lines.end()) series.add(line);
+  const series = new SeriesLines();
+  for (const line of linesOf(path)) series.add(line);
   return series.series();
 }
 

@@ -129,20 +129,14 @@ export class SeriesLines {
     const count = Math.ceil(this.#steps.length / 2);
     if (this.#steps.length % 2 === 0) this.#stepsOfLast += this.#stepsAPoint;
     this.#stepsAPoint *= 2;
-    for (let i = 0; i < count; i++) this.#steps[i] = this.#steps[2 * i + 1] ?? at(this.#steps, 2 * i, "step");
+    const lastStepOf = (i: number): number => at(this.#steps, Math.min(2 * i + 1, this.#steps.length - 1), "step");
+    for (let i = 0; i < count; i++) this.#steps[i] = lastStepOf(i);
     this.#steps.length = count;
     for (const list of this.#lists()) {
-      for (let i = 0; i < count; i++) list[i] = at(list, 2 * i, "number") + (list[2 * i + 1] ?? 0);
+      for (let i = 0; i < count; i++) list[i] = list.slice(2 * i, 2 * i + 2).reduce((sum, number) => sum + number);
       list.length = count;
     }
   }
-}
-
-/** Reads the lines of a whole file. */
-export function readSeries(text: string, most?: number): RunSeries {
-  const lines = new SeriesLines(most);
-  for (const line of text.split("\n")) lines.add(line);
-  return lines.series();
 }
 
 function numbersOf(line: string): Record<string, number> | undefined {

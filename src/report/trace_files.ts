@@ -9,7 +9,7 @@
 import * as z from "zod";
 import { at } from "../at.ts";
 import { FileError } from "../errors.ts";
-import { LineReader } from "../runtime/lines.ts";
+import { linesOf } from "../runtime/lines.ts";
 import { fileByteLength, listDirectory, openReadable, pathKind, readBytesSync } from "../runtime/files.ts";
 import { IDENTITY_EVENT, type TraceFacts, traceFileOf, traceTailOf, UNFINISHED } from "../runtime/trace.ts";
 import { linesOfTail, placeOfTail } from "../runtime/trace_tail.ts";
@@ -154,13 +154,6 @@ export function eventFrom(text: string): TraceEvent | undefined {
   } catch {
     return undefined;
   }
-}
-
-function* linesOf(path: string): Generator<string> {
-  using file = openReadable(path);
-  const lines = new LineReader();
-  for (const piece of file.pieces(0, file.byteLength)) yield* lines.push(piece);
-  yield* lines.end();
 }
 
 function openTrace(file: string): OpenedTrace {

@@ -1,9 +1,9 @@
 /**
- * Recognition of files: irregular files, files that a failed download left, and the file behind a descriptor.
+ * Recognition of wrong files: irregular files, and files that a failed download left.
  *
  * @module
  */
-import { fstatSync, type Stats } from "node:fs";
+import type { Stats } from "node:fs";
 
 /** Number of first bytes that {@link foreignContent} needs. */
 export const FOREIGN_BYTES = 512;
@@ -70,14 +70,4 @@ export function foreignContent(start: Uint8Array): string | undefined {
 /** The message of a JSON object that only reports an error. */
 function errorIn(text: string): string | undefined {
   return /^\{\s*"(?:error|message|detail|errors)"\s*:\s*(?:\[\s*)?"([^"]{1,80})/.exec(text)?.[1];
-}
-
-/** Device and number of the file, pipe or socket behind a descriptor; undefined if the descriptor is closed. */
-export function descriptorIdentity(descriptor: number): string | undefined {
-  try {
-    const { dev, ino } = fstatSync(descriptor);
-    return `${dev}:${ino}`;
-  } catch {
-    return undefined;
-  }
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { openReadable } from "./files.ts";
 
 /** Longest line that is held back until its end. */
 const longestLine = 1 << 20;
@@ -34,4 +35,12 @@ export class LineReader {
 
 function withoutReturn(line: string): string {
   return line.endsWith("\r") ? line.slice(0, -1) : line;
+}
+
+/** The lines of a file, of which a piece at a time is in memory. @throws {FileError} if it cannot be read */
+export function* linesOf(path: string): Generator<string> {
+  using file = openReadable(path);
+  const lines = new LineReader();
+  for (const piece of file.pieces(0, file.byteLength)) yield* lines.push(piece);
+  yield* lines.end();
 }

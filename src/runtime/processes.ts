@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { fstatSync } from "node:fs";
 import * as os from "node:os";
 import process from "node:process";
 import { UnsupportedError } from "../errors.ts";
@@ -117,6 +118,16 @@ export function onExit(listener: (exitCode: number) => void): void {
 /** True if the C library's exit handlers (`atexit`), which native libraries register, run at the end. Bun ends by `quick_exit`. */
 export function runsExitHandlers(): boolean {
   return runtime().name !== "bun";
+}
+
+/** Device and number of the file, pipe or socket behind a descriptor; undefined if the descriptor is closed. */
+export function descriptorIdentity(descriptor: number): string | undefined {
+  try {
+    const { dev, ino } = fstatSync(descriptor);
+    return `${dev}:${ino}`;
+  } catch {
+    return undefined;
+  }
 }
 
 export function processId(): number {

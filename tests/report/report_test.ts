@@ -11,7 +11,7 @@ import { embeddedJson, escaped, safe } from "../../src/report/html.ts";
 import { pageAssets } from "../../src/report/page/assets.ts";
 import { GrowingSeries } from "../../src/report/live/growing_series.ts";
 import { readRun } from "../../src/report/read_run.ts";
-import { readSeries } from "../../src/report/series.ts";
+import { type RunSeries, SeriesLines } from "../../src/report/series.ts";
 import { writeReport } from "../../src/report/write_report.ts";
 import { RUNTIME } from "../support/rank_process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -150,6 +150,13 @@ test("readRun() reads as much of a trace's end as holds some steps, of a trace o
   }
   assert.equal(readRun(run).timeline?.step, 2);
 });
+
+/** The numbers of a file's text. */
+function readSeries(text: string, most?: number): RunSeries {
+  const lines = new SeriesLines(most);
+  for (const line of text.split("\n")) lines.add(line);
+  return lines.series();
+}
 
 test("GrowingSeries reads lines that come, and another file anew", () => {
   using folder = temporaryDirectory();

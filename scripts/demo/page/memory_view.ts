@@ -84,7 +84,7 @@ export class MemoryView {
   }
 }
 
-/** The highest memory of a rank so far: of all its steps that have ended, or at a moment of the step under way. */
+/** The highest memory of a rank: in its last step, or at a moment that it has told so far. */
 function mostOf({ scene, measured }: PageRank): MemoryTerms | undefined {
   if (measured === undefined || scene === undefined) return scene?.most;
   return totalOf(scene.most) > totalOf(measured.peak) ? scene.most : measured.peak;

@@ -35,9 +35,7 @@ export function sentenceOf({ activity, unit, isBackward, call, isDone }: Moment,
     case "free":
       return `Free of ${name}: each rank has dropped the shards of the others from its memory, and keeps its own.`;
     case "update":
-      return strategy === "ddp"
-        ? `Optimizer step of ${name}: every rank changes its copy, all in the same way.`
-        : `Optimizer step of ${name}: each rank has changed the parameters of its own shard.`;
+      return `Optimizer step of ${name}: each rank has changed the parameters of its own shard.`;
     case "reduce":
       if (call === "all-reduce loss") {
         return "All-reduce of the loss: the ranks have added up their losses, so that each knows the mean.";

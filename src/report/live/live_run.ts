@@ -8,7 +8,7 @@ import { dataOf, sectionsOf } from "../render.ts";
 import { readRun, type RecordedRun } from "../read_run.ts";
 import { EVENTS_FILE, METRICS_FILE, RUN_FILE } from "../run_files.ts";
 import type { Timeline } from "../timeline.ts";
-import { readSeries } from "../series.ts";
+import { SeriesLines } from "../series.ts";
 import { GrowingSeries } from "./growing_series.ts";
 
 /** Milliseconds between two looks at the traces: the newest step looks much like the one before. */
@@ -88,7 +88,7 @@ export class LiveRun {
       name: this.#name,
       folder: this.#folder,
       record: undefined,
-      series: readSeries(""),
+      series: new SeriesLines().series(),
       events: [],
       timeline: undefined,
       missing,

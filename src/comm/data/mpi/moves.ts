@@ -283,9 +283,11 @@ export class Moves {
   giveUp(moving: Moving): void {
     this.#underWay.delete(moving);
     this.#mpi.hasFailed = true;
-    // Intel MPI's MPI_Cancel waits for ever for a peer that cannot be reached. Nothing moves without a call, and none follows here.
+    const { open } = moving;
+    moving.open = [];
+    // Intel MPI's MPI_Cancel waits for ever for a peer that cannot be reached. Messages move in calls of MPI alone, and none follows.
     if (this.#mpi.isSilent()) return;
-    for (const { request, isReceive } of moving.open) {
+    for (const { request, isReceive } of open) {
       try {
         this.#mpi.requests.abandon(request, isReceive);
       } catch (error) {
@@ -293,7 +295,6 @@ export class Moves {
         if (!(error instanceof NativeError)) throw error;
       }
     }
-    moving.open = [];
   }
 }
 

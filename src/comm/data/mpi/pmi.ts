@@ -9,7 +9,7 @@
  */
 import { openSockets, type Sockets } from "../../../ffi/sockets.ts";
 import { processEnvironment } from "../../../runtime/env.ts";
-import { descriptorIdentity } from "../../../runtime/file_kind.ts";
+import { descriptorIdentity } from "../../../runtime/processes.ts";
 
 /** Longest time for the launcher's answer. */
 const ANSWER_MS = 5000;
@@ -30,22 +30,11 @@ export class PmiStream {
     this.#sockets.send(this.#descriptor, new TextEncoder().encode(`${line}\n`));
   }
 
-  /** Says that this process ends well, and waits until the launcher knows. Does nothing if MPI has closed the stream. */
+  /** Says that this process ends well, and waits for the launcher's answer. Does nothing if MPI has closed the stream. */
   finalize(): void {
     if (!this.#isOpen()) return;
     this.say("cmd=finalize");
-    const answer = new Uint8Array(256);
-    const end = performance.now() + ANSWER_MS;
-    while (this.#isOpen() && performance.now() < end) {
-      const [state] = this.#sockets.poll(
-        [{ descriptor: this.#descriptor, wantsOutput: false }],
-        end - performance.now(),
-      );
-      if (state?.input !== true) continue;
-      const moved = this.#sockets.receive(this.#descriptor, answer);
-      // The launcher's answers are short lines, so the first bytes are the whole of it.
-      if ("end" in moved || moved.count > 0) return;
-    }
+    this.#sockets.poll([{ descriptor: this.#descriptor, wantsOutput: false }], ANSWER_MS);
   }
 
   /** False once the descriptor is closed, or leads to another file. Deno knows only descriptors that it has opened itself. */
