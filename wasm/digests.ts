@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "563ec7c0b36a1ab64949f3c6c22c58a825b54d23d29116e7ef9928c196342c1a",
-  relaxed: "c8658890ad0e06d4409b49b1fc1c71f5fdabd01bacc34cdc78ba35069e1a9e2a",
+  strict: "7dd64311cb343be5b346ba5a63e65d84c18e6c217d30d1cd5d026d3f5eaab8de",
+  relaxed: "dbbe31670da64f9b2c7260c0ccf75e5f6c1996e5da38cc2a3cbd9aec60d2b932",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "8bfd30ad5e16d68c77218e8d7bc6339fa1096f95c50aad955243fc94b8900acc",
-  v4: "692d5b25eebbf62817f5671d847335248fec68952b6d4816b1313ff1102c529a",
-  "v4-bf16": "3dcd615009276f03d853aa9c3c53b5802c0c3c0629444b9f09c299816f561735",
-  neon: "6c03a026ac0cd8d033d1a83ddda8e06c74bc140cf98841f1d18409b8c28b622e",
+  v3: "4f635adde13ecc6487effa48136b790992d81813476a79ec845b98870af38caf",
+  v4: "3c9f380f66d23150431017c1d5b85e69ba15b74c721dc9e579023a40a656eb2f",
+  "v4-bf16": "26a850e557e78e86eeb9e68d00af8f74cefa442732de871bd6f81b335cb224e7",
+  neon: "320bf2daf2f1486466f3b5411a5ceaf1f511a56b255432147915c54dd162ecec",
 } as const;

@@ -163,6 +163,16 @@ test("elementwise functions at their limits neither overflow nor lose the sign",
   ]);
 });
 
+test("silu() is as near to the true values as x / (1 + e^-x), of which each step is rounded once", () => {
+  using _frame = scope();
+  const { data: inputs } = random([100_000], 5, -4, 4);
+  const stepwise = inputs.map((x) => Math.fround(x / Math.fround(1 + Math.fround(Math.exp(-x)))));
+  const offBy = (values: ArrayLike<number>): number =>
+    Math.sqrt(inputs.reduce((sum, x, i) => sum + ((values[i] ?? NaN) - x * sigmoid(x)) ** 2, 0));
+  const found = tensor(device, inputs).silu();
+  assert.ok(offBy(found.toArray()) <= 1.05 * offBy(stepwise), `${offBy(found.toArray())} and ${offBy(stepwise)}`);
+});
+
 test("NaN passes through every function", () => {
   using _frame = scope();
   const x = tensor(device, [NaN, 1, NaN, 1, NaN]);

@@ -81,7 +81,7 @@ pub unsafe fn forward<T: Element>(op: u32, n: Range<usize>, p0: f32, p1: f32, ds
         RSQRT => map(dst, src, n, |x| one / x.sqrt()),
         TANH => map(dst, src, n, math::tanh),
         SIGMOID => map(dst, src, n, math::sigmoid),
-        SILU => map(dst, src, n, |x| x * math::sigmoid(x)),
+        SILU => map(dst, src, n, math::silu),
         GELU => each_normal(n, src, |i, x, cdf, _| store_part(dst.add(i), x * cdf, n - i)),
         GELU_TANH => map(dst, src, n, |x| splat(0.5) * x * (one + gelu_inner(x))),
         RELU => map(dst, src, n, |x| x.at_least(0.0)),

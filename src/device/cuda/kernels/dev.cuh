@@ -197,6 +197,8 @@ DEVICE void note(Status* status, Fault kind, i64 place, double value, i64 limit)
 
 // Functions of one value.
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+/** `x` times its sigmoid, by one division: a product with the sigmoid would round once more. */
+DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
 /** Not a number and infinity tell themselves. */
 DEVICE bool isFinite(double x) { return x - x == 0.0; }
 

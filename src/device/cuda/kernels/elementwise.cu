@@ -40,7 +40,7 @@ DEVICE float unaryOf(UnaryOp op, float x, float p0, float p1) {
     case UnaryOp::rsqrt: return 1.0f / sqrtf(x);
     case UnaryOp::tanh: return tanhf(x);
     case UnaryOp::sigmoid: return sigmoid(x);
-    case UnaryOp::silu: return x * sigmoid(x);
+    case UnaryOp::silu: return silu(x);
     case UnaryOp::gelu: return x * normalCdf(x);
     case UnaryOp::geluTanh: return 0.5f * x * (1.0f + geluInner(x));
     case UnaryOp::relu: return x < 0.0f ? 0.0f : x;
@@ -112,13 +112,13 @@ template <class dtype> DEVICE void scaleBy(const scaleByArgs<dtype>& a) {
 template <class dtype> DEVICE void swiglu(const swigluArgs<dtype>& a) {
   EACH(i, a.n) {
     const float g = get(a.gate, i);
-    put(a.y, i, g * sigmoid(g) * get(a.up, i));
+    put(a.y, i, silu(g) * get(a.up, i));
   }
 }
 template <class dtype> DEVICE void swigluBackward(const swigluBackwardArgs<dtype>& a) {
   EACH(i, a.n) {
     const float g = get(a.gate, i), u = get(a.up, i), d = get(a.dy, i), s = sigmoid(g);
     put(a.dgate, i, d * u * s * (1.0f + g * (1.0f - s)));
-    put(a.dup, i, d * g * s);
+    put(a.dup, i, d * silu(g));
   }
 }
