@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 from transformers.distributed import DistributedConfig
 from transformers.utils import logging
 
-SECONDS = 120
+SECONDS_OF_A_MODEL = 30
 
 
 def compute_in_float64():
@@ -135,7 +135,7 @@ def main(folder):
         for process in ranks:
             process.start()
         for process in ranks:
-            process.join(SECONDS)
+            process.join(SECONDS_OF_A_MODEL * len(training["models"]))
         for process in ranks:
             process.kill()
 

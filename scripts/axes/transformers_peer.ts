@@ -15,14 +15,15 @@ import { ZOO, zooModels } from "../zoo/families.ts";
 import { isReport, MIXTURES } from "./parity.ts";
 import { type FamilyOrders, type FamilyReport, FIRST_BATCH, OPTIMIZER, tokensOf } from "./training.ts";
 
-/**
- * Clipped steps of a course from the first values of each seed, and batches whose gradients are compared.
- * - A model passes roundings of its first layers on through all others, and a router may choose another expert for one of them. So
- *   the distance of one model is mostly that of a few roundings, and the median over several models is judged.
- * - Roundings grow with the steps of a course, so courses are short.
- */
+/** Clipped steps of a course, and batches whose gradients are compared. Courses are short, as roundings grow with their steps. */
 const LENGTHS = { steps: 5, gradientBatches: 4 } as const;
-const SEEDS = [3, 4, 5, 6, 7] as const;
+/**
+ * Seeds of the models' first values. A model passes roundings of its first layers on through all others, and a router may choose
+ * another expert for one of them: ratios of single models go from 0.3 to 3. So the median over models is judged, of five, and where
+ * these are beyond the limit, of all twenty.
+ */
+const FIRST_SEEDS = [3, 4, 5, 6, 7] as const;
+const FURTHER_SEEDS = Array.from({ length: 15 }, (_, i) => 8 + i);
 
 /** A mesh of ours, and as a DistributedConfig lays it. */
 interface PeerMesh extends Pick<FamilyOrders, "axes" | "expertParallel"> {
@@ -70,6 +71,8 @@ export interface PeerItem {
   /** Medians over the models. */
   readonly ours?: PeerDistance;
   readonly theirs?: PeerDistance;
+  /** Models of which these are. */
+  readonly models?: number;
   /** Medians of ours divided by theirs. */
   readonly ratios?: PeerDistance;
   readonly reason?: string;
@@ -136,6 +139,7 @@ function trainTheirs(
   folder: string,
   vocabSize: number,
   meshes: readonly PeerMesh[],
+  seeds: readonly number[],
 ): readonly (readonly Course[] | string)[] {
   const runs = [
     { dtype: "float64", ranks: 1, mesh: {} },
@@ -147,7 +151,7 @@ function trainTheirs(
     optimizer: OPTIMIZER,
     firsts: Array.from({ length: gradientBatches }, (_, i) => rowsOf(vocabSize, FIRST_BATCH + i)),
     steps: Array.from({ length: steps }, (_, step) => rowsOf(vocabSize, step)),
-    models: SEEDS.map(folderOf),
+    models: seeds.map(folderOf),
     runs,
   };
   writeFileSync(`${folder}/training.json`, JSON.stringify(training));
@@ -174,25 +178,25 @@ function folderOf(seed: number): string {
   return `model-${seed}`;
 }
 
-function judged(
-  ours: readonly Course[],
-  theirs: readonly Course[] | string,
-  exact: readonly Course[],
-): Omit<PeerItem, "mesh" | "family" | "tied"> {
-  if (typeof theirs === "string") return { status: "skipped", reason: `transformers: ${theirs}` };
-  const distances = (courses: readonly Course[]): readonly PeerDistance[] =>
-    exact.map((expected, i) => distanceOf(courses[i] ?? missing(i), expected));
-  const [own, others] = [distances(ours), distances(theirs)];
+/** Distances of one model's courses from its course in float64. */
+interface Compared {
+  readonly own: PeerDistance;
+  readonly other: PeerDistance;
+}
+
+function judged(compared: readonly Compared[]): Omit<PeerItem, "mesh" | "family" | "tied"> {
   const ratios = ofEach((key) =>
-    own.map((distance, i) => distance[key] / Math.max(others[i]?.[key] ?? NaN, LEAST[key] / CHANCE))
+    compared.map(({ own, other }) => own[key] / Math.max(other[key], LEAST[key] / CHANCE))
   );
   const result = {
-    ours: ofEach((key) => own.map((one) => one[key])),
-    theirs: ofEach((key) => others.map((one) => one[key])),
+    models: compared.length,
+    ours: ofEach((key) => compared.map(({ own }) => own[key])),
+    theirs: ofEach((key) => compared.map(({ other }) => other[key])),
+    ratios,
   };
   const farther = KEYS.filter((key) => !(ratios[key] <= CHANCE)).map((key) => `${key} ${ratios[key].toFixed(2)} times`);
-  if (farther.length === 0) return { status: "pass", ...result, ratios };
-  return { status: "fail", ...result, ratios, reason: `farther from float64 than transformers: ${farther.join("; ")}` };
+  if (farther.length === 0) return { status: "pass", ...result };
+  return { status: "fail", ...result, reason: `farther from float64 than transformers: ${farther.join("; ")}` };
 }
 
 const KEYS = ["losses", "norms", "gradients", "weights"] as const satisfies readonly (keyof PeerDistance)[];
@@ -216,6 +220,62 @@ function missing(place: number): never {
   throw new Error(`model ${place} was not trained`);
 }
 
+/** What came of a mesh: distances by model, why transformers has no such training, or what failed here. */
+type Found = readonly Compared[] | { readonly skipped: string } | Error;
+
+/** Trains the models of some seeds over each mesh, here and by transformers. */
+async function compare(
+  python: string,
+  config: Readonly<Record<string, unknown>>,
+  meshes: readonly PeerMesh[],
+  seeds: readonly number[],
+): Promise<readonly Found[]> {
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-peer-`);
+  try {
+    for (const seed of seeds) {
+      await train(1, { config, seed, axes: { shard: 1 }, steps: 0, folder: `${folder}/${folderOf(seed)}` });
+    }
+    const [exact, ...theirs] = trainTheirs(python, folder, Number(config["vocab_size"]), meshes, seeds);
+    if (exact === undefined || typeof exact === "string") {
+      return meshes.map(() => new Error(`no float64 training: ${exact}`));
+    }
+    const found: Found[] = [];
+    for (const [i, mesh] of meshes.entries()) {
+      const others = theirs[i] ?? "no run";
+      found.push(
+        typeof others === "string"
+          ? { skipped: `transformers: ${others}` }
+          : await comparedOver(mesh, config, seeds, others, exact).catch(asError),
+      );
+    }
+    return found;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** Trains over a mesh here, and compares each seed's model. */
+async function comparedOver(
+  { ranks, axes, expertParallel }: PeerMesh,
+  config: Readonly<Record<string, unknown>>,
+  seeds: readonly number[],
+  theirs: readonly Course[],
+  exact: readonly Course[],
+): Promise<readonly Compared[]> {
+  const compared: Compared[] = [];
+  const laid = expertParallel === undefined ? { axes } : { axes, expertParallel };
+  for (const [i, seed] of seeds.entries()) {
+    const ours = await train(ranks, { config, seed, ...laid, ...LENGTHS, cpuMath: "auto", tellsWeights: true });
+    const expected = exact[i] ?? missing(i);
+    compared.push({ own: distanceOf(ours, expected), other: distanceOf(theirs[i] ?? missing(i), expected) });
+  }
+  return compared;
+}
+
+function asError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown));
+}
+
 /** Trains families over meshes whose names contain `part`, and calls `tell` with each item. */
 export async function transformersParity(
   python: string,
@@ -229,28 +289,17 @@ export async function transformersParity(
     );
     if (meshes.length === 0) continue;
     for (const { tied, hfConfig: config } of zooModels(family)) {
-      const folder = mkdtempSync(`${tmpdir()}/fullyshard-peer-`);
-      try {
-        for (const seed of SEEDS) {
-          await train(1, { config, seed, axes: { shard: 1 }, steps: 0, folder: `${folder}/${folderOf(seed)}` });
+      const first = await compare(python, config, meshes, FIRST_SEEDS);
+      for (const [i, mesh] of meshes.entries()) {
+        let found = first[i] ?? new Error("no result");
+        if (Array.isArray(found) && judged(found).status === "fail") {
+          const [further = new Error("no result")] = await compare(python, config, [mesh], FURTHER_SEEDS);
+          found = Array.isArray(further) ? [...found, ...further] : further;
         }
-        const [exact, ...theirs] = trainTheirs(python, folder, Number(config["vocab_size"]), meshes);
-        for (const [i, { name: mesh, ranks, config: _, ...laid }] of meshes.entries()) {
-          const item = { mesh, family, tied };
-          try {
-            if (exact === undefined || typeof exact === "string") throw new Error(`no float64 training: ${exact}`);
-            const ours: Course[] = [];
-            for (const seed of SEEDS) {
-              const orders = { config, seed, ...laid, ...LENGTHS, cpuMath: "auto", tellsWeights: true } as const;
-              ours.push(await train(ranks, orders));
-            }
-            tell({ ...item, ...judged(ours, theirs[i] ?? "no run", exact) });
-          } catch (error) {
-            tell({ ...item, status: "fail", reason: error instanceof Error ? error.message : String(error) });
-          }
-        }
-      } finally {
-        rmSync(folder, { recursive: true });
+        const item = { mesh: mesh.name, family, tied };
+        if (found instanceof Error) tell({ ...item, status: "fail", reason: found.message });
+        else if ("skipped" in found) tell({ ...item, status: "skipped", reason: found.skipped });
+        else tell({ ...item, ...judged(found) });
       }
     }
   }
