@@ -364,11 +364,7 @@ export class InternalError extends Error {
   /** The class's name. */
   override readonly name = "InternalError";
 
-  /**
-   * Writes the sentence from the facts.
-   *
-   * @param detail the invariant that does not hold
-   */
+  /** Made with the invariant that does not hold. */
   constructor(detail: string) {
     super(shown(`Internal: ${detail}`));
   }
@@ -377,8 +373,14 @@ export class InternalError extends Error {
 /** A class of errors, whatever its constructor takes. */
 type ErrorClass = abstract new (...facts: never[]) => Error;
 
-/** Wrong arguments, settings or files: a command ends with 2 and one sentence. */
-export const USAGE_ERRORS: readonly ErrorClass[] = [CheckpointError, ConfigError, FileError, UnsupportedError];
+/** Wrong arguments, settings or files, and values that a file cannot hold: a command ends with 2 and one sentence. */
+export const USAGE_ERRORS: readonly ErrorClass[] = [
+  CheckpointError,
+  ConfigError,
+  FileError,
+  NonFiniteError,
+  UnsupportedError,
+];
 
 /** Errors that settings, files or machines cause: the place in the program would be noise. */
 export const OUTER_ERRORS: readonly ErrorClass[] = [
@@ -386,7 +388,6 @@ export const OUTER_ERRORS: readonly ErrorClass[] = [
   CollectiveError,
   LibraryNotFoundError,
   NativeError,
-  NonFiniteError,
   OutOfMemoryError,
   RendezvousError,
 ];

@@ -5,8 +5,9 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decodeToFloat32, encodeBfloat16 } from "../../src/checkpoint/format/float_bytes.ts";
-import { ArgumentError, DTypeError } from "../../src/errors.ts";
+import { decodeToFloat32, encodeFloats } from "../../src/checkpoint/format/float_bytes.ts";
+import { bfloat16 } from "../../src/dtype.ts";
+import { ArgumentError, DTypeError, NonFiniteError } from "../../src/errors.ts";
 
 /** Every 16-bit pattern, little-endian, one byte off any alignment. */
 function allHalves(): Uint8Array {
@@ -33,11 +34,11 @@ test("decodeToFloat32() reads every F16 value", () => {
   }
 });
 
-test("decodeToFloat32() reads every BF16 value, and encodeBfloat16() gives it back", () => {
+test("decodeToFloat32() reads every BF16 value, and encodeFloats() gives it back", () => {
   const bytes = allHalves();
   const values = decodeToFloat32("BF16", bytes);
   const view = new DataView(new ArrayBuffer(4));
-  const back = encodeBfloat16(values);
+  const back = encodeFloats(bfloat16, Float32Array.from(values), "w");
   for (let bits = 0; bits < 65536; bits++) {
     view.setUint32(0, bits << 16);
     assert.ok(Object.is(values[bits], view.getFloat32(0)));
@@ -48,21 +49,22 @@ test("decodeToFloat32() reads every BF16 value, and encodeBfloat16() gives it ba
   }
 });
 
-test("encodeBfloat16() rounds to nearest, ties to even", () => {
+test("encodeFloats() rounds to nearest, ties to even", () => {
   const words = new Uint32Array(1);
   const value = new Float32Array(words.buffer);
   const bits = (word: number): number => {
     words[0] = word;
-    const [low = 0, high = 0] = encodeBfloat16(value);
+    const [low = 0, high = 0] = encodeFloats(bfloat16, value, "w");
     return low | (high << 8);
   };
   assert.equal(bits(0x3f808000), 0x3f80);
   assert.equal(bits(0x3f818000), 0x3f82);
   assert.equal(bits(0x3f807fff), 0x3f80);
   assert.equal(bits(0x3f808001), 0x3f81);
-  assert.equal(bits(0x7f7fffff), 0x7f80);
+  assert.throws(() => bits(0x7f7fffff), /'w' has 3\.4028\d+e\+38, which bfloat16 cannot hold/);
   assert.equal(bits(0xff7f7fff), 0xff7f);
-  assert.equal(bits(0xff7f8000), 0xff80);
+  assert.throws(() => bits(0xff7f8000), NonFiniteError);
+  assert.equal(bits(0xff800000), 0xff80);
   assert.equal(bits(0x00008000), 0x0000);
   assert.equal(bits(0x00018000), 0x0002);
   assert.equal(bits(0x7f800001), 0x7fc0);

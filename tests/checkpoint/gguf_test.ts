@@ -94,7 +94,7 @@ describe("writeGguf()", () => {
   it("refuses values that an encoding cannot hold", () => {
     const encode = (encoding: Encoding, value: number) => () => encoding.encode(new Float32Array(32).fill(value), "w");
     assert.throws(encode(F16, 65520), NonFiniteError);
-    assert.throws(encode(F16, -1e5), /'w' has -100000, which float16 cannot hold: export it as bf16 or f32/);
+    assert.throws(encode(F16, -1e5), /'w' has -100000, which float16 cannot hold: use bfloat16 or float32 for it/);
     assert.doesNotThrow(encode(F16, 65519));
     assert.throws(encode(Q8_0, NaN), /'w' has NaN, which q8_0 cannot hold/);
     assert.throws(encode(Q8_0, 1e8), /'w' has 100000000, too large for the factor of q8_0/);

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { ArgumentError, DTypeError } from "../../errors.ts";
+import { bfloat16, type DType, float16, float32 } from "../../dtype.ts";
+import { ArgumentError, DTypeError, NonFiniteError } from "../../errors.ts";
 
 /** Dtypes of weights that can be read, by safetensors' names, with bytes of an element. */
 const WIDTHS: ReadonlyMap<string, number> = new Map([["F32", 4], ["F16", 2], ["BF16", 2], ["F64", 8]]);
@@ -51,8 +52,33 @@ export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Ar
   return result;
 }
 
-/** Bytes of float32 values as bfloat16, rounded to nearest-even; a NaN stays a NaN. */
-export function encodeBfloat16(values: Float32Array): Uint8Array {
+/** Magnitudes from here on round to infinity: the largest number and half a unit of its last place. */
+const ROUNDED_TO_INFINITY: ReadonlyMap<DType, number> = new Map([
+  [float16, 65_520],
+  [bfloat16, (2 - 2 ** -8) * 2 ** 127],
+]);
+
+/**
+ * Bytes of float32 values in a dtype, rounded to nearest-even; float32's are the values' own memory. Infinities and NaN stay what they are.
+ *
+ * @param dtype float32, bfloat16 or float16
+ * @param tensor the name of what has the values, for the message
+ * @throws {NonFiniteError} for a finite value that would become infinite
+ */
+export function encodeFloats(dtype: DType, values: Float32Array<ArrayBuffer>, tensor: string): Uint8Array {
+  if (dtype === float32) return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  const limit = ROUNDED_TO_INFINITY.get(dtype);
+  if (limit === undefined) throw new DTypeError("encodeFloats", "the dtype must be a float", dtype.name);
+  const beyond = values.find((value) => Math.abs(value) >= limit && Math.abs(value) < Infinity);
+  if (beyond !== undefined) {
+    const wider = dtype === float16 ? "bfloat16 or float32" : "float32";
+    throw new NonFiniteError(`'${tensor}' has ${beyond}, which ${dtype.name} cannot hold: use ${wider} for it`);
+  }
+  return dtype === bfloat16 ? encodeBfloat16(values) : new Uint8Array(Float16Array.from(values).buffer);
+}
+
+/** Bytes of float32 values as bfloat16; a NaN stays a NaN. */
+function encodeBfloat16(values: Float32Array): Uint8Array {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const halves = new Uint16Array(values.length);
   words.forEach((word, i) => {
@@ -60,9 +86,4 @@ export function encodeBfloat16(values: Float32Array): Uint8Array {
     halves[i] = (word & 0x7fffffff) > 0x7f800000 ? (word >>> 16) | 0x40 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
   });
   return new Uint8Array(halves.buffer);
-}
-
-/** Bytes of float32 values as float16, rounded to nearest-even; what is beyond 65504 becomes infinite. */
-export function encodeFloat16(values: Float32Array): Uint8Array {
-  return new Uint8Array(Float16Array.from(values).buffer);
 }

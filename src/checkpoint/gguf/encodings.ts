@@ -3,8 +3,9 @@
  *
  * @module
  */
+import { bfloat16, float16, float32 } from "../../dtype.ts";
 import { NonFiniteError } from "../../errors.ts";
-import { encodeBfloat16, encodeFloat16 } from "../format/float_bytes.ts";
+import { encodeFloats } from "../format/float_bytes.ts";
 
 /** The storage of a tensor's elements. */
 export interface Encoding {
@@ -34,7 +35,7 @@ export const F32: Encoding = {
   fileType: 0,
   blockLength: 1,
   byteLength: (numel) => 4 * numel,
-  encode: (values) => new Uint8Array(values.buffer, values.byteOffset, values.byteLength),
+  encode: (values, tensor) => encodeFloats(float32, values, tensor),
 };
 
 /** Float16, rounded to nearest-even. */
@@ -44,15 +45,7 @@ export const F16: Encoding = {
   fileType: 1,
   blockLength: 1,
   byteLength: (numel) => 2 * numel,
-  encode: (values, tensor) => {
-    for (const value of values) {
-      // From here on, values round to what float16 does not have.
-      if (Math.abs(value) >= 65520 && Number.isFinite(value)) {
-        throw new NonFiniteError(`'${tensor}' has ${value}, which float16 cannot hold: export it as bf16 or f32`);
-      }
-    }
-    return encodeFloat16(values);
-  },
+  encode: (values, tensor) => encodeFloats(float16, values, tensor),
 };
 
 /** Bfloat16, rounded to nearest-even. */
@@ -62,7 +55,7 @@ export const BF16: Encoding = {
   fileType: 32,
   blockLength: 1,
   byteLength: (numel) => 2 * numel,
-  encode: encodeBfloat16,
+  encode: (values, tensor) => encodeFloats(bfloat16, values, tensor),
 };
 
 const BLOCK = 32;

@@ -4,13 +4,13 @@
  * @module
  */
 import { lockFolder } from "../../locks/folder_lock.ts";
-import { bfloat16, type DType, float32 } from "../../dtype.ts";
+import { type DType, float32 } from "../../dtype.ts";
 import { CheckpointError, InternalError } from "../../errors.ts";
 import { replaceFile } from "../../runtime/files.ts";
 import { fullBox, sharedSlices } from "../../tensor/shard_layout.ts";
 import { refuseAdapter } from "../format/adapters.ts";
 import { companionsOf, withMissing, writeCompanions } from "../format/companions.ts";
-import { encodeBfloat16, encodeFloat16 } from "../format/float_bytes.ts";
+import { encodeFloats } from "../format/float_bytes.ts";
 import { INDEX_FILE, planHfShards } from "../format/hf_index.ts";
 import { writeSafetensors } from "../format/safetensors.ts";
 import { configFor, MAX_SHARD_BYTES, render, type SaveHfOptions } from "../hugging_face/save.ts";
@@ -35,6 +35,7 @@ export interface MergeOptions extends Pick<SaveHfOptions, "dtype" | "maxShardByt
  * @throws {CheckpointError} if the checkpoint does not fit the model, or is damaged
  * @throws {FileError} if a file cannot be read or written
  * @throws {UnsupportedError} for other dtypes than float32, bfloat16 and float16
+ * @throws {NonFiniteError} for a value that the dtype cannot hold
  */
 export async function mergeCheckpoint(
   from: string,
@@ -100,13 +101,8 @@ async function namedAsStored(from: string, averages: boolean): Promise<Source> {
   };
 }
 
-function* bytesOf(read: ModelValues["read"], { part, box }: MergedTensor, dtype: DType): Generator<Uint8Array> {
+function* bytesOf(read: ModelValues["read"], { name, part, box }: MergedTensor, dtype: DType): Generator<Uint8Array> {
   for (const { inSecond, length } of sharedSlices(box, fullBox(part.shape))) {
-    for (const values of read(part.fqn, inSecond, length)) yield encoded(values, dtype);
+    for (const values of read(part.fqn, inSecond, length)) yield encodeFloats(dtype, values, name);
   }
-}
-
-function encoded(values: Float32Array<ArrayBuffer>, dtype: DType): Uint8Array {
-  if (dtype === float32) return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-  return dtype === bfloat16 ? encodeBfloat16(values) : encodeFloat16(values);
 }

@@ -4,15 +4,13 @@
  * @module
  */
 import { type DevicePtr, devicePtr } from "../../device/device.ts";
-import { bfloat16, type DType, float32, uint8 } from "../../dtype.ts";
-import { decodeToFloat32, encodeBfloat16, encodeFloat16 } from "../format/float_bytes.ts";
+import { type DType, float32, uint8 } from "../../dtype.ts";
+import { decodeToFloat32, encodeFloats } from "../format/float_bytes.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
-/** Bytes of float32 values in a dtype, rounded to nearest-even; float32's are the values' own memory. uint8 has integers alone. */
-export function encoded(dtype: DType, values: Float32Array<ArrayBuffer>): Uint8Array {
-  if (dtype === float32) return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-  if (dtype === uint8) return Uint8Array.from(values);
-  return dtype === bfloat16 ? encodeBfloat16(values) : encodeFloat16(values);
+/** As {@link encodeFloats}; uint8 has integers alone. */
+export function encoded(dtype: DType, values: Float32Array<ArrayBuffer>, tensor: string): Uint8Array {
+  return dtype === uint8 ? Uint8Array.from(values) : encodeFloats(dtype, values, tensor);
 }
 
 /** Address of an element that this rank holds, counted in its memory. */
@@ -36,8 +34,10 @@ export function readHeld(held: HeldTensor, local: number, values: Float32Array<A
 /**
  * Writes elements, from `local` on in this rank's memory, rounded to nearest-even where it is narrower. Where it lies in blocks, a block
  * is quantized when all of its elements have come.
+ *
+ * @throws {NonFiniteError} as {@link encodeFloats}
  */
 export function writeHeld(held: HeldTensor, local: number, values: Float32Array<ArrayBuffer>): void {
   if (held.blocks !== undefined) held.blocks.write(local, values);
-  else if (values.length > 0) held.device.copyIn(placeOf(held, local), encoded(held.dtype, values));
+  else if (values.length > 0) held.device.copyIn(placeOf(held, local), encoded(held.dtype, values, held.name));
 }

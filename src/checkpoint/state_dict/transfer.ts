@@ -116,7 +116,7 @@ export function* elementPieces(
   for (let done = 0; done < length; done += values.length) {
     const part = values.subarray(0, Math.min(values.length, length - done));
     readHeld(held, local + done, part);
-    yield encoded(dtype, part);
+    yield encoded(dtype, part, held.name);
   }
 }
 
