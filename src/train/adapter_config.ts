@@ -191,6 +191,30 @@ export function adapterScales(model: CausalLm): { readonly loraScale?: number | 
   return { loraScale: scales.map(({ name, scale }) => `${name} ${scale}`).join(", ") };
 }
 
+/** Settings of a model with an adapter that checkpoints have where they are not the default. */
+export const ADAPTER_SETTINGS:
+  readonly ("loraDropout" | "frozenDtype" | "loadIn4bit" | "loadIn8bit" | "bnb4bitUseDoubleQuant")[] = [
+    "loraDropout",
+    "frozenDtype",
+    "loadIn4bit",
+    "loadIn8bit",
+    "bnb4bitUseDoubleQuant",
+  ];
+
+/** The {@link ADAPTER_SETTINGS} of a run; none without an adapter. */
+export function adapterSettings(
+  model: CausalLm,
+  config: AdapterConfig,
+): Readonly<Record<string, string | number | boolean>> {
+  const lora = loraOf(model);
+  if (lora === undefined) return {};
+  const values = { ...config, loraDropout: lora.settings.loraDropout };
+  const isUsual = (value: unknown): boolean => value === 0 || value === false || value === "file";
+  return Object.fromEntries(
+    ADAPTER_SETTINGS.map((key) => [key, values[key]] as const).filter(([, value]) => !isUsual(value)),
+  );
+}
+
 /**
  * Refuses to resume if the adapter's scale differs from the checkpoint's: the model would be different.
  *

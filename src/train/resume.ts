@@ -10,6 +10,7 @@ import { CheckpointError } from "../errors.ts";
 import { countOf } from "../words.ts";
 import type { Logger } from "../runtime/log.ts";
 import { requireSameScales } from "./adapter_config.ts";
+import { requireSameBase } from "./base_weights.ts";
 import type { RunConfig } from "./config.ts";
 import { type ElasticRun, resumePlaces } from "./elastic.ts";
 import type { Evaluations } from "./evaluations.ts";
@@ -58,6 +59,7 @@ export async function resumeRun(
   for (const difference of differences) log.warn(`Results may differ in the last bits: ${difference}`);
   const saved = parseSavedState(state, path);
   requireSameScales(context.model, saved.settings);
+  requireSameBase(context, saved.settings);
   for (const change of changes) log.warn(`Setting changed since the checkpoint: ${change}`);
   await group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
   await group.together("look for the best checkpoint", () => evaluations.restore(saved.best, loader));

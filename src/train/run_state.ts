@@ -6,14 +6,14 @@
 import type { SaveCheckpointOptions } from "../checkpoint/sharded/save_plan.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { runtime } from "../runtime/processes.ts";
-import { adapterScales } from "./adapter_config.ts";
+import { ADAPTER_SETTINGS, adapterScales, adapterSettings } from "./adapter_config.ts";
 import type { RunConfig } from "./config.ts";
 import type { Evaluations } from "./evaluations.ts";
 import { objectiveSettings } from "./open_preference.ts";
 import type { StepContext } from "./step.ts";
 
 /** Settings that checkpoints have where they are set. */
-export const OPTIONAL_SETTINGS: readonly string[] = ["neftuneNoiseAlpha"];
+export const OPTIONAL_SETTINGS: readonly string[] = ["neftuneNoiseAlpha", ...ADAPTER_SETTINGS];
 
 /** The state after a step, besides weights and optimizer. */
 export function stateOf(
@@ -23,9 +23,10 @@ export function stateOf(
   loader: DataLoader,
   { best }: Evaluations,
 ): Pick<SaveCheckpointOptions, "step" | "state" | "environment"> {
-  const { model, scaler } = context;
+  const { model, scaler, baseWeights } = context;
+  const base = baseWeights === undefined ? {} : { baseWeights };
   const state = {
-    settings: { ...settingsOf(config, context), ...adapterScales(model) },
+    settings: { ...settingsOf(config, context), ...adapterScales(model), ...base },
     data: { ...loader.state() },
     ...scaler === undefined ? {} : { scaler: { ...scaler.state() } },
     ...best === undefined ? {} : { best: { ...best } },
@@ -40,7 +41,8 @@ export function settingsOf(
 ): Record<string, string | number | boolean> {
   const { steps, globalBatch, maxGradNorm, precision, neftuneNoiseAlpha } = config;
   const optional = neftuneNoiseAlpha === undefined ? {} : { neftuneNoiseAlpha };
-  return { steps, globalBatch, maxGradNorm, precision, ...optional, ...objectiveSettings(config, context) };
+  const all = { steps, globalBatch, maxGradNorm, precision, ...optional };
+  return { ...all, ...adapterSettings(context.model, config), ...objectiveSettings(config, context) };
 }
 
 /** Properties of this machine, which a resume elsewhere compares. */

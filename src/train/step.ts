@@ -50,6 +50,8 @@ export interface StepContext {
   readonly preference?: PreferenceObjective | undefined;
   /** The teacher that is learned from. @default next-token cross-entropy */
   readonly distillation?: Distillation | undefined;
+  /** A digest of the weights that an adapter is trained on, which checkpoints hold. */
+  readonly baseWeights?: string | undefined;
 }
 
 /** Results of a step; the same on every rank. */

@@ -17,6 +17,7 @@ import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
 import { averaged } from "./averaged.ts";
 import { axesOf } from "./axes_config.ts";
+import { baseWeights } from "./base_weights.ts";
 import {
   requireData,
   requireGraphs,
@@ -183,7 +184,7 @@ class Training {
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const { maxGradNorm } = config;
     const parts = { device, group, data: dataRanks, model, optimizer, scaler, graph, ...objective };
-    const context: StepContext = { ...parts, maxGradNorm };
+    const context: StepContext = { ...parts, maxGradNorm, baseWeights: await baseWeights(model, group) };
     const resumed = await resumeRun(this.#run, config, this.#elastic, context, {
       loader: data,
       evaluations,

@@ -1,6 +1,6 @@
 /** Runs that train an adapter, seen from outside. @module */
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { after } from "node:test";
 import { launch, openModel } from "../../mod.ts";
 import { ConfigError } from "../../doors/errors.ts";
@@ -107,6 +107,17 @@ longTest("a run goes on with the adapter of its checkpoint alone", TIMEOUT, asyn
     ...flags.with(3, "32"),
   );
   await refused(/loraAlpha: expected the adapter multiplied by 4 .*, got 8/, ...flags, "--use-rslora");
+  const other = folder.file("base of other weights");
+  cpSync(folder.file("base/model"), other, { recursive: true });
+  const weights = readFileSync(`${other}/model.safetensors`);
+  weights.writeFloatLE(weights.readFloatLE(weights.length - 4) + 1, weights.length - 4);
+  writeFileSync(`${other}/model.safetensors`, weights);
+  await refused(
+    /model: expected the weights that the checkpoint's adapter was trained on \(digest \w{16}\), got '.*of other weights'/,
+    ...flags,
+    "--model",
+    other,
+  );
   await refused(
     /Expected the adapter of the model, got '.*v_proj\.lora_A\.weight' besides/,
     ...flags.with(5, "q_proj"),
@@ -115,7 +126,8 @@ longTest("a run goes on with the adapter of its checkpoint alone", TIMEOUT, asyn
   const checkpoint = await run(await adapting("other", "--adapter", folder.file("going/checkpoint-3")), alone);
   assert.notEqual(checkpoint.code, 0);
   assert.match(checkpoint.stderr, /checkpoint-3' is a sharded checkpoint and no folder of PEFT; go on from it with/);
-  succeeds(await resumes(...flags));
+  const { stderr } = succeeds(await resumes(...flags, "--lora-dropout", "0.5"));
+  assert.match(stderr, /Setting changed since the checkpoint: loraDropout was none, is 0\.5/);
   const whole = await run(await adapting("other", "--adapter", folder.file("going")), alone);
   assert.notEqual(whole.code, 0);
   assert.match(whole.stderr, /there is no such file; the adapter of the run is '.*going\/model'/);
