@@ -12,7 +12,7 @@ import type { TextData } from "./text_data.ts";
 
 /** Tells of ranks, model, device and data before the first step. */
 export function noticeStart(
-  { strategy, precision, globalBatch, emaDecay }: RunConfig,
+  { strategy, precision, globalBatch, emaDecay, steps, warmupSteps = 0 }: RunConfig,
   { device, mesh: { axes, shape }, group: { kind, size } }: Pick<Run, "device" | "mesh" | "group">,
   { numParameters, peakBytes }: StepEstimate,
   { numSamples, description }: TextData,
@@ -25,6 +25,12 @@ export function noticeStart(
   if (emaDecay !== undefined) {
     log.info(
       `Evaluations and the saved model use the averaged weights (emaDecay ${emaDecay}); checkpoints hold both`,
+    );
+  }
+  if (warmupSteps > steps) {
+    const share = `${(100 * steps / warmupSteps).toPrecision(2)} %`;
+    log.warn(
+      `The warm-up takes ${warmupSteps} steps, and the run ${steps}: the learning rate rises to ${share} of its peak`,
     );
   }
   const epoch = numSamples === undefined ? "" : `: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`;

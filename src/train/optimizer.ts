@@ -64,11 +64,12 @@ function patternOf(text: string): RegExp {
   }
 }
 
-/** The schedule of a run. */
+/** The schedule of a run. Where the warm-up is longer than the run, steps have the rates of its beginning, as transformers' have. */
 export function scheduleOf(config: OptimizerSettingsOfRun): Schedule {
-  const { schedule, steps, warmupSteps = usualWarmupSteps(steps), minLrRate, decaySteps } = config;
+  const { schedule, steps, warmupSteps = usualWarmupSteps(steps), minLrRate } = config;
+  const decaySteps = warmupSteps > steps ? 0 : config.decaySteps;
   return SCHEDULES[schedule]({
-    ...{ steps, warmupSteps: Math.min(warmupSteps, steps), minRatio: minLrRate, decaySteps },
+    ...{ steps: Math.max(steps, warmupSteps), warmupSteps, minRatio: minLrRate, decaySteps },
     ...{ cycles: config.scheduleCycles, power: config.schedulePower },
   });
 }

@@ -7,6 +7,7 @@ import { ConfigError } from "../../src/errors.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { at } from "../../src/at.ts";
 import { ALL_OPTIMIZER_NAMES } from "../../src/optim/registry.ts";
+import { SCHEDULE_NAMES } from "../../src/optim/schedule.ts";
 import { type RunConfig, TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { optimizerOf, scheduleOf } from "../../src/train/optimizer.ts";
 
@@ -103,4 +104,12 @@ test("scheduleOf() gives each schedule its keys", async () => {
     "warmup_stable_decay (10 steps to decay, cosine)",
     "warmup_stable_decay (30 steps to decay, cosine)",
   ]);
+});
+
+test("scheduleOf() gives a run that is shorter than its warm-up the rates of the warm-up's first steps", async () => {
+  for (const name of SCHEDULE_NAMES) {
+    const argv = ["--schedule", name, "--steps", "4", "--warmup-steps", "100"];
+    const { factorAt } = scheduleOf(await configOf(...argv));
+    assert.deepEqual([1, 2, 3, 4].map((step) => factorAt(device.math, step)), [0.01, 0.02, 0.03, 0.04], name);
+  }
 });
