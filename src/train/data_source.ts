@@ -105,20 +105,15 @@ function requireSample(
   throw new ConfigError([{ path: name, expected, got }]);
 }
 
-/**
- * Refuses settings of rows where all data is text.
- *
- * @throws {ConfigError} naming them
- */
-export function refuseForText(
+/** Settings of rows that are given where all data is text. */
+export function problemsOfText(
   { chatTemplate, lossOn, skipBadRows = false }: Pick<TextDataOptions, "chatTemplate" | "lossOn" | "skipBadRows">,
-): void {
+): readonly ConfigProblem[] {
   const skips = skipBadRows ? "true" : undefined;
   const only = { chatTemplate, lossOn: lossOn === "all" ? undefined : lossOn, skipBadRows: skips };
-  const problems = Object.entries(only).filter(([, value]) => value !== undefined).map(([path, value]) => ({
+  return Object.entries(only).filter(([, value]) => value !== undefined).map(([path, value]) => ({
     ...{ path, expected: "chats, or prompts with completions, to train on", got: `'${value}' for text: leave it out` },
   }));
-  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /**

@@ -5,12 +5,13 @@
  */
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import type { Packing } from "../data/samples/rows.ts";
+import { ConfigError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import type { Logger } from "../runtime/log.ts";
 import { countOf, formatBytes } from "../words.ts";
 import type { RunConfig } from "./config.ts";
 import { requireNoEpochs } from "./evaluation_config.ts";
-import { refuseForText } from "./data_source.ts";
+import { problemsOfText } from "./data_source.ts";
 import { HeldOut, heldOutSets } from "./held_out.ts";
 import { hasReference, precomputes, preferenceLossOf } from "./preference_config.ts";
 import type { Run } from "./run.ts";
@@ -52,7 +53,8 @@ export async function openHeldOut(
     sets.set(set, opened.use(await openOne(config, run, model, log, part)));
   }
   const heldOut = new HeldOut(sets, preferenceLossOf(config));
-  if (!data.isRows && !heldOut.hasRows) refuseForText(config);
+  const problems = data.isRows || heldOut.hasRows ? [] : problemsOfText(config);
+  if (problems.length > 0) throw new ConfigError(problems);
   opened.move();
   return heldOut;
 }

@@ -293,7 +293,7 @@ export async function textData(
   requireOpenedModel("textData", model);
   const { group, localWorldSize = group.size, data = group, samples = data } = run;
   // Readers of all formats, which a program without text does not load.
-  const { openSource, prepareSource, refuseForText, requireOnePacking } = await import("./data_source.ts");
+  const { openSource, prepareSource, problemsOfText, requireOnePacking } = await import("./data_source.ts");
   const { sequenceLength, batch, microBatches = 1, seed = 0, eosToken, name = "data", padTo } = options;
   const isPairs = options.isPreference ?? false;
   const paths = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
@@ -312,7 +312,13 @@ export async function textData(
   if (isLoaded && tokenizer.eosNote !== undefined && group.rank === 0) group.report(tokenizer.eosNote);
   const prepared: PreparedSource[] = [];
   for (const part of groups) prepared.push(await prepareSource({ group }, part, tokenizer, options));
-  if (options.toleratesText !== true && prepared.every(({ source }) => !source.isRows)) refuseForText(options);
+  const isText = options.toleratesText !== true && prepared.every(({ source }) => !source.isRows);
+  const problems = isText ? problemsOfText(options) : [];
+  if (problems.length > 0) {
+    // Files without any text are refused as such.
+    await group.together("look for text", () => Promise.all(prepared.map(({ source }) => source.requireSome())));
+    throw new ConfigError(problems);
+  }
   const split = { padTo, isPairs, sequenceLength, seed, microBatches, globalBatch: batch };
   const own = { ...split, rank: samples.rank, worldSize: samples.size };
   const { chatTemplate } = options;

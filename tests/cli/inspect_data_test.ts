@@ -121,6 +121,12 @@ const refused: readonly (readonly [what: string, name: string, contents: string 
     /a\.jsonl:1: .*text as messages\[0\]\.content.*, got 7/,
   ],
   [
+    "a turn that counts nothing",
+    "a.jsonl",
+    `{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}, ${answer}]}\n`,
+    /a\.jsonl:1: .*no "weight" but 1 in messages\[1\], as the loss counts all turns of a kind alike \(lossOn\), got 0/,
+  ],
+  [
     "a chat without an assistant",
     "a.jsonl",
     `${good}{"messages": [{"role": "user", "content": "x"}]}\n`,

@@ -1,6 +1,6 @@
 /** Text that ranks and hosts have in common: who reads it, and what is said where they differ. @module */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readdirSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { test as ownTest } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -73,6 +73,13 @@ ownTest("textData() refuses what text and chats have no use for, by its key", as
     /chatTemplate: expected a file of Jinja, got '.*', which is no file/,
   );
   await refused(text, { skipBadRows: true }, /skipBadRows: expected chats, .*got 'true' for text: leave it out/);
+  const empty = folder.file("empty.jsonl");
+  writeFileSync(empty, "");
+  await refused(
+    empty,
+    { skipBadRows: true },
+    /data: expected some text, got none in '.*empty\.jsonl': give files that/,
+  );
   (await open(chat, {}))[Symbol.dispose]();
   (await open(text, { packing: "wrapped", skipBadRows: false }))[Symbol.dispose]();
   device.dispose();

@@ -31,6 +31,11 @@ function readMessage(value: unknown, place: string, refuse: RefuseRow): ChatMess
     throw refuse(`a text under "role" of ${place}`, role === undefined ? `the keys ${keys}${hint}` : kindOf(role));
   }
   requireContent(value["content"], `${place}.content`, refuse);
+  const { weight } = value;
+  if (weight !== undefined && weight !== null && weight !== 1) {
+    const expected = `no "weight" but 1 in ${place}, as the loss counts all turns of a kind alike (lossOn)`;
+    throw refuse(expected, typeof weight === "number" ? String(weight) : kindOf(weight));
+  }
   const kept = Object.entries(value).filter(([, one]) => one !== null);
   const reasoning = REASONING.map((key) => value[key]).find((one) => one !== undefined && one !== null);
   const aliases = reasoning === undefined ? {} : { reasoning_content: reasoning };
