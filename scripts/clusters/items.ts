@@ -63,7 +63,10 @@ function ranksUnder(
 const MEMORY_BYTES: number = 2 ** 27;
 const TIMEOUT_MS = 240_000;
 
-/** Every scenario of the suite, an item each. */
+/**
+ * Every scenario of the suite, an item each. The launcher may end with another code than 0: scenarios abort their groups, and a rank
+ * whose messages were given up leaves without `MPI_Finalize`.
+ */
 export async function planeItems(
   launcher: MpiLauncher,
   runtime: WorldRuntimes,
@@ -72,19 +75,13 @@ export async function planeItems(
   const options = { ...ranksUnder(runtime, command), timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES };
   const ends = await mpiWorld(launcher, size, conform, options);
   const failed = ends.map(({ error }) => error).find((error) => error !== undefined);
-  const codes = ends.map(({ code }) => code).filter((code) => code !== 0);
-  const ending: ClusterItem = {
-    name: `${launcher.name}, ${runtime}, ${where}: the launcher ends with 0`,
-    ...codes[0] === undefined ? { status: "pass" } : { status: "fail", reason: `it ended with ${codes[0]}` },
-  };
-  const items = scenarioNames(size).map((scenario, index): ClusterItem => {
+  return scenarioNames(size).map((scenario, index): ClusterItem => {
     const name = `${launcher.name}, ${runtime}, ${where}: ${scenario}`;
     const problems = ends.map(({ value }) => value?.[index] ?? failed ?? "no outcome").filter((text) => text !== "");
     return problems[0] === undefined
       ? { name, status: "pass" }
       : { name, status: "fail", reason: problems[0].slice(0, 600) };
   });
-  return [...items, ending];
 }
 
 /** Trainings of each way of sharding. */
@@ -135,6 +132,15 @@ function sharedDigests(size: number): Promise<readonly string[]> {
   return made;
 }
 
+/** The code of the launcher after ranks that all ended well. */
+function launcherItem(world: string, ends: readonly RankEnd<readonly TrainedPart[]>[]): ClusterItem {
+  const other = ends.find(({ code }) => code !== 0);
+  const name = `${world}: the launcher ends with 0`;
+  return other === undefined
+    ? { name, status: "pass" }
+    : { name, status: "fail", reason: `it ended with ${other.code}` };
+}
+
 /** Trainings over MPI, with the bits of those over shared memory. */
 export async function trainingItems(
   launcher: MpiLauncher,
@@ -146,13 +152,12 @@ export async function trainingItems(
     `${launcher.name}, ${runtime}, ${where}: ${what} has the bits of shared memory`;
   try {
     const expected = await sharedDigests(size);
-    const found = digestsOf(
-      await mpiWorld(launcher, size, trainAll, {
-        ...{ ...ranksUnder(runtime, command), timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES },
-        planes: { timeoutSeconds: 120 },
-        data: data.map(([, training]) => training),
-      }),
-    );
+    const ends = await mpiWorld(launcher, size, trainAll, {
+      ...{ ...ranksUnder(runtime, command), timeoutMs: TIMEOUT_MS, memoryBytes: MEMORY_BYTES },
+      planes: { timeoutSeconds: 120 },
+      data: data.map(([, training]) => training),
+    });
+    const found = digestsOf(ends);
     return [
       ...data.map(([what], index): ClusterItem =>
         found[index] === expected[index]
@@ -163,6 +168,7 @@ export async function trainingItems(
         name: `${launcher.name}, ${runtime}, ${where}: FSDP and DDP have the same bits`,
         ...found[0] === found[1] ? { status: "pass" } : { status: "fail", reason: `${found[0]} and ${found[1]}` },
       },
+      launcherItem(`${launcher.name}, ${runtime}, ${where}`, ends),
     ];
   } catch (error) {
     return data.map(([what]) => ({ name: name(what), status: "fail", reason: String(error).slice(0, 600) }));
