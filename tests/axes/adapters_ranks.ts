@@ -67,7 +67,7 @@ export async function dropOut(
   if (run.mesh.axes.includes("tensor")) parallelizeModule(model, run.mesh.get("tensor"), tensorPlanOf(model));
   fullyShard(model, { mesh: run.mesh.get("shard") });
   await model.load();
-  const sgd = new SGD([...model.parameters()].filter(({ requiresGrad }) => requiresGrad), { learningRate: 3 });
+  const sgd = new SGD([...model.parameters()].filter(({ requiresGrad }) => requiresGrad), { learningRate: 1 });
   return Array.from({ length: 3 }, (_, step) => {
     using _frame = scope();
     const loss = run.backward(model, batchOf(run, model, step)).item();
