@@ -1,17 +1,21 @@
 /**
- * Two hosts of one rank each, network namespaces whose links have a rate: collectives and optimizer steps over MPI, against PyTorch
- * with gloo over the same links, and against MPI's own collectives. Needs root, and an `mpirun` or `mpiexec` in PATH or MPI_LAUNCHERS.
+ * Two hosts, network namespaces whose links have a rate. With one rank each: collectives and optimizer steps over MPI, against PyTorch
+ * with gloo over the same links, and against MPI's own collectives. With four ranks each: a step, against ranks that share no memory on
+ * their host. Needs root, and an `mpirun` or `mpiexec` in PATH or MPI_LAUNCHERS.
  *
  * @module
  */
 import { fileURLToPath } from "node:url";
 import { type Hosts, hostsObstacle, makeHosts, onHosts } from "../scripts/clusters/hosts.ts";
+import { withoutSharedMemory } from "../scripts/clusters/link_bytes.ts";
 import { type MpiLauncher, mpiLaunchers, NO_MPI } from "../tests/support/mpi_world.ts";
 import type { Outcome } from "./figures.ts";
 import { rank, ROOT, runProgram } from "./process.ts";
 import { modelOfCase } from "./ranks/models.ts";
 import { type BenchSetting, outcomeOf, type Side, type Subject } from "./subject.ts";
 
+/** Ranks of each host in cases whose names have it. */
+const SEVERAL = { text: "-4+4", counts: [4, 4] } as const;
 const RATES = ["1gbit", "10gbit"] as const;
 const MODELS = ["llama-8m-f32", "llama-110m-f32"] as const;
 const COLLECTIVES = ["all-reduce-8B", "reduce-scatter-1MiB", "reduce-scatter-16MiB", "gather-1MiB", "gather-16MiB"];
@@ -57,7 +61,8 @@ async function byMpi(
   command: readonly string[],
   variables: Readonly<Record<string, string>> = {},
 ): Promise<string> {
-  const [program = "", ...args] = onHosts(hosts, launcher, [1, 1], command);
+  const counts = command.some((word) => word.includes(SEVERAL.text)) ? SEVERAL.counts : [1, 1];
+  const [program = "", ...args] = onHosts(hosts, launcher, counts, command);
   return (await runProgram(program, args, { ...AS_ROOT, ...variables })).output;
 }
 
@@ -79,13 +84,13 @@ async function byTorch(hosts: Hosts, command: readonly string[]): Promise<string
   return (await Promise.all(runs)).map(({ output }) => output).join("\n");
 }
 
-const ours = onTwoHosts(({ runtime }, what, hosts, launcher) => {
-  const script = isStep(what)
-    ? ["bench/ranks/step.ts", "--cpu-math", "native", what]
-    : ["bench/ranks/collectives.ts", what];
-  const [file = "", ...args] = script;
-  return byMpi(hosts, launcher, rank(runtime, `${ROOT}${file}`, ...args));
-});
+function commandOf(runtime: BenchSetting["runtime"], what: string): ReturnType<typeof rank> {
+  return isStep(what)
+    ? rank(runtime, `${ROOT}bench/ranks/step.ts`, "--cpu-math", "native", what)
+    : rank(runtime, `${ROOT}bench/ranks/collectives.ts`, what);
+}
+
+const ours = onTwoHosts(({ runtime }, what, hosts, launcher) => byMpi(hosts, launcher, commandOf(runtime, what)));
 
 /** Milliseconds of a step, microseconds of a collective. */
 export const HOSTS: Subject = {
@@ -94,6 +99,7 @@ export const HOSTS: Subject = {
   higherIsBetter: false,
   isApart: true,
   cases: RATES.flatMap((rate) => [
+    { name: `llama-8m-f32${SEVERAL.text}-${rate}`, target: 1.5, peers: ["flat"] as const },
     ...MODELS.map((model) => ({ name: `${model}-${rate}`, target: 1.5, peers: ["torch", "apart"] as const })),
     ...COLLECTIVES.map((what) => ({ name: `${what}-${rate}`, target: 1, peers: ["torch", "mpi"] as const })),
   ]),
@@ -113,9 +119,12 @@ export const HOSTS: Subject = {
         MPI4PY_MPIABI: launcher.kind === "Open MPI" ? "openmpi" : "mpich",
       })
     ),
+    flat: onTwoHosts(({ runtime }, what, hosts, launcher) =>
+      byMpi(hosts, launcher, withoutSharedMemory(commandOf(runtime, what)))
+    ),
     // What a rank computes, on both hosts at once, of which none waits for the other: a step takes so much longer by its link.
     apart: onTwoHosts(async ({ runtime }, what) => {
-      const [program, ...args] = rank(runtime, `${ROOT}bench/ranks/step.ts`, "--cpu-math", "native", what);
+      const [program, ...args] = commandOf(runtime, what);
       const [first] = await Promise.all([1, 2].map(() => runProgram(program, args)));
       return first?.output ?? "";
     }),

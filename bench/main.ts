@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- <subject> [--peer torch|trl|transformers|mpi|jax-js|ddp|apart|allgather|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
+ * `npm run bench -- <subject> [--peer torch|trl|transformers|mpi|jax-js|ddp|apart|flat|allgather|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
  * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch, TRL,
  * transformers and MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
  * the run; `one-thread` is our side with one. A peer that is not there is told in each line.
@@ -70,9 +70,9 @@ const flags: readonly Flag[] = [
   {
     name: "peer",
     takes: "one",
-    placeholder: "<torch|trl|transformers|mpi|jax-js|ddp|apart|allgather|one-thread>",
+    placeholder: "<torch|trl|transformers|mpi|jax-js|ddp|apart|flat|allgather|one-thread>",
     description:
-      "Run alternately PyTorch, TRL, transformers or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, gathered keys and values, or with one thread",
+      "Run alternately PyTorch, TRL, transformers or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, hosts whose ranks share no memory, gathered keys and values, or with one thread",
   },
   {
     name: "threads",

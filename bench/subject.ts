@@ -11,7 +11,7 @@ import { runProgram } from "./process.ts";
 export type Isa = "avx2" | "avx512" | "avx512-bf16" | "other";
 
 /** Whom our side may be compared with, besides itself with one thread; the last three are our own: DDP, ranks that share nothing, gathered keys and values. */
-export const PEERS = ["torch", "trl", "transformers", "mpi", "jax-js", "ddp", "apart", "allgather"] as const;
+export const PEERS = ["torch", "trl", "transformers", "mpi", "jax-js", "ddp", "apart", "flat", "allgather"] as const;
 /** One of these. */
 export type PeerName = typeof PEERS[number];
 

@@ -18,9 +18,13 @@ const RANK: URL = new URL("./link_bytes_rank.ts", import.meta.url);
 /** Most bytes beside those of ranks that share nothing. */
 const MOST = { gather: 0.3, reduceScatter: 0.6 } as const;
 
-/** Runs a command as a rank that sees no other rank's shared memory, so that each rank counts as a host. */
 const APART = "export FULLYSHARD_SHM_DIRECTORY=/dev/shm/rank-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " +
   'mkdir -p "$FULLYSHARD_SHM_DIRECTORY"; exec "$@"';
+
+/** The command line of a rank that sees no other rank's shared memory, so that each rank counts as a host. */
+export function withoutSharedMemory(rank: readonly string[]): readonly string[] {
+  return ["sh", "-c", APART, "sh", ...rank];
+}
 
 /** Counts the bytes of gathers and of sums. */
 export async function linkItems(
@@ -38,7 +42,7 @@ export async function linkItems(
     return counted;
   };
   const shared = await count(rank);
-  const apart = await count(["sh", "-c", APART, "sh", ...rank]);
+  const apart = await count(withoutSharedMemory(rank));
   return (["gather", "reduceScatter"] as const).map((what): ClusterItem => {
     const name = `${launcher.name}, ${runtime}, ${where}: bytes of a ${what} over the link`;
     if (typeof shared === "string") return { name, status: "fail", reason: shared };
