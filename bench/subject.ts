@@ -10,7 +10,7 @@ import { runProgram } from "./process.ts";
 /** Instruction sets by which targets differ. */
 export type Isa = "avx2" | "avx512" | "avx512-bf16" | "other";
 
-/** Whom our side may be compared with, besides itself with one thread; the last three are our own: DDP, ranks that share nothing, gathered keys and values. */
+/** Whom our side may be compared with, besides itself with one thread; the last four are our own: DDP, ranks that share nothing, hosts whose ranks share no memory, gathered keys and values. */
 export const PEERS = ["torch", "trl", "transformers", "mpi", "jax-js", "ddp", "apart", "flat", "allgather"] as const;
 /** One of these. */
 export type PeerName = typeof PEERS[number];

@@ -33,6 +33,12 @@ export function overflows(dtype: DType, value: number): boolean {
   return limit !== undefined && Number.isFinite(value) && Math.abs(value) >= limit;
 }
 
+/** The first of some values that a dtype makes infinite. */
+export function firstOverflow(dtype: DType, values: Float32Array): number | undefined {
+  const limit = OVERFLOWS.get(dtype) ?? Infinity;
+  return values.find((value) => Math.abs(value) >= limit && Number.isFinite(value));
+}
+
 /** True if a value is a number from `least` to `most`. Null and text are not numbers, though comparisons convert them. */
 export function isWithin(value: unknown, least: number, most: number = Infinity): value is number {
   return typeof value === "number" && value >= least && value <= most;

@@ -6,6 +6,7 @@
  */
 import { bfloat16, type DType, float16, float32 } from "../../dtype.ts";
 import { ArgumentError, DTypeError, NonFiniteError } from "../../errors.ts";
+import { firstOverflow } from "../../held.ts";
 
 /** Dtypes of weights that can be read, by safetensors' names, with bytes of an element. */
 const WIDTHS: ReadonlyMap<string, number> = new Map([["F32", 4], ["F16", 2], ["BF16", 2], ["F64", 8]]);
@@ -52,24 +53,19 @@ export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Ar
   return result;
 }
 
-/** Magnitudes from here on round to infinity: the largest number and half a unit of its last place. */
-const ROUNDED_TO_INFINITY: ReadonlyMap<DType, number> = new Map([
-  [float16, 65_520],
-  [bfloat16, (2 - 2 ** -8) * 2 ** 127],
-]);
-
 /**
  * Bytes of float32 values in a dtype, rounded to nearest-even; float32's are the values' own memory. Infinities and NaN stay what they are.
  *
- * @param dtype float32, bfloat16 or float16
  * @param tensor the name of what has the values, for the message
  * @throws {NonFiniteError} for a finite value that would become infinite
+ * @throws {DTypeError} for other dtypes than float32, bfloat16 and float16
  */
 export function encodeFloats(dtype: DType, values: Float32Array<ArrayBuffer>, tensor: string): Uint8Array {
   if (dtype === float32) return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-  const limit = ROUNDED_TO_INFINITY.get(dtype);
-  if (limit === undefined) throw new DTypeError("encodeFloats", "the dtype must be a float", dtype.name);
-  const beyond = values.find((value) => Math.abs(value) >= limit && Math.abs(value) < Infinity);
+  if (dtype !== bfloat16 && dtype !== float16) {
+    throw new DTypeError("encodeFloats", "the dtype must be float32, bfloat16 or float16", dtype.name);
+  }
+  const beyond = firstOverflow(dtype, values);
   if (beyond !== undefined) {
     const wider = dtype === float16 ? "bfloat16 or float32" : "float32";
     throw new NonFiniteError(`'${tensor}' has ${beyond}, which ${dtype.name} cannot hold: use ${wider} for it`);
