@@ -14,11 +14,10 @@ import { shareFile } from "../control/shared_files.ts";
 import { nativeBlocks, ShmControlPlane } from "../control/shm.ts";
 import type { HostsControlPlane } from "./plane.ts";
 
-/** Time that a rank looks at its host's memory before it looks at the group. */
-const LOOK_MS = 0.2;
-
 /** Messages between hosts, which move on only when they are tested. */
 export interface Messages {
+  /** Time in milliseconds for which a rank looks at its host's memory before it looks at the group; 0 if it looks once. */
+  readonly lookMs: number;
   progress(): void;
 }
 
@@ -56,7 +55,7 @@ export class NearControlPlane extends ShmControlPlane {
     const peers = awaited === undefined ? this.#members.keys() : typeof awaited === "number" ? [awaited] : awaited;
     const ranks = [...peers].filter((peer) => peer !== this.rank).map((peer) => at(this.#members, peer, "rank"));
     const looks = (): boolean => {
-      const end = performance.now() + LOOK_MS;
+      const end = performance.now() + this.#messages.lookMs;
       do {
         if (ready()) return true;
         this.#messages.progress();

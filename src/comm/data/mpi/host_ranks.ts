@@ -17,6 +17,8 @@ const MEMORY_DIRECTORY = "/dev/shm";
 export interface HostRanks extends Disposable {
   /** The host of each rank, from 0. Hosts may have unequal numbers of ranks, in any order. */
   readonly hostOf: readonly number[];
+  /** True if this host has fewer cores than ranks, so that a rank that waits leaves its core to the others. */
+  readonly sharesCores: boolean;
   /** Shared files of this host's ranks. */
   readonly files: RunFiles;
 }
@@ -44,11 +46,25 @@ export async function findHosts(
     control.exchange(new Uint8Array()); // no rank makes a file before a sweep has ended
     const starts = [...new Set(firsts)];
     const hostOf = firsts.map((start) => starts.indexOf(start));
-    return { hostOf, files, [Symbol.dispose]: () => files.release(rank, lock) };
+    const sharesCores = hasFewerCores(control, posix, (peer) => names[peer] === names[rank]);
+    return { hostOf, sharesCores, files, [Symbol.dispose]: () => files.release(rank, lock) };
   } catch (error) {
     files.release(rank, lock);
     throw error;
   }
+}
+
+/**
+ * True if there are fewer cores than ranks on this host. Containers of a host may not share memory, but they share its cores. Collective.
+ *
+ * @param isNear true for a rank on this host
+ */
+function hasFewerCores(control: ControlPlane, posix: Posix, isNear: (rank: number) => boolean): boolean {
+  const own = new Uint8Array(Uint16Array.from(posix.affinity()).buffer);
+  const ofRanks = control.exchange(own).filter((_, rank) => isNear(rank));
+  // Launchers bind ranks to cores, so the ranks of a host may have different ones.
+  const cores = new Set(ofRanks.flatMap((bytes) => [...new Uint16Array(bytes.slice().buffer)]));
+  return cores.size < ofRanks.length;
 }
 
 function exchangeTexts(control: ControlPlane, own: string): readonly string[] {

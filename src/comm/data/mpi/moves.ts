@@ -19,7 +19,7 @@ import type { MpiProcess } from "./process.ts";
 
 /** Largest number of bytes of one message; longer ones go in pieces, as MPI counts in 32 bits. */
 const PIECE_BYTES = 2 ** 30;
-/** Time that a rank tests messages before it looks at the control plane. */
+/** Time for which a rank that has a core of its own tests messages before it looks at the control plane. */
 const LOOK_MS = 0.2;
 const EXPLAIN_MS = 2000;
 
@@ -98,6 +98,11 @@ export class Moves {
         `Cannot make a group: MPI's tags are used up after ${most} groups; reuse groups instead of making new ones each step`,
       );
     }
+  }
+
+  /** Time in milliseconds for which a rank tests messages before it looks at the control plane; 0 if it tests them once. */
+  get lookMs(): number {
+    return this.#mpi.sharesCores ? 0 : LOOK_MS;
   }
 
   /** Begins messages. Memory must not be used until they are finished. */
@@ -216,7 +221,7 @@ export class Moves {
     let until: number | undefined;
     const look = (): boolean => {
       if (moving.failure !== undefined) return performance.now() > (until ??= performance.now() + EXPLAIN_MS);
-      const end = performance.now() + LOOK_MS;
+      const end = performance.now() + this.lookMs;
       let isDone = this.#test(moving);
       while (!isDone && moving.failure === undefined && performance.now() < end) isDone = this.#test(moving);
       return isDone;

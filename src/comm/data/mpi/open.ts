@@ -75,6 +75,7 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   using kept = new DisposableStack();
   try {
     const hosts = kept.use(await findHosts(control, posix, meeting.token, options.directory));
+    mpi.sharesCores = hosts.sharesCores;
     const numHosts = new Set(hosts.hostOf).size;
     mpi.isSilent = () => control.isCutOff || (numHosts > 1 && control.isLate);
     const where = `${countOf(numHosts, "host")}, joined by MPI: ${mpi.library.version}`;

@@ -65,6 +65,8 @@ export class MpiProcess {
   hasFailed = false;
   /** True once a host cannot be reached any more, or does not answer. */
   isSilent: () => boolean = () => false;
+  /** True if ranks of this host share cores. */
+  sharesCores = false;
   /** Receives a line for the user. */
   report: (text: string) => void = () => {};
   readonly #calls: ProcessCalls;
