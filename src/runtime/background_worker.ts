@@ -32,17 +32,21 @@ export function givenData(): unknown {
   return workerData;
 }
 
-/**
- * Runs a module in a Worker that reads `data` by {@link givenData}. The process does not wait for it, unless it awaits the promise.
- *
- * @returns resolves when the Worker has ended well
- * @throws {Error} if it fails, as a rejection
- */
-export function runInBackground(url: URL, data: unknown): Promise<void> {
+/** A module that runs in a Worker, for which the process does not wait. */
+export interface BackgroundRun {
+  /** Resolves when the Worker has ended well, and rejects if it fails. */
+  readonly ended: Promise<void>;
+  /** Makes the process wait for the Worker. Without it a process that has nothing else to do ends, though it awaits {@link ended}. */
+  hold(): void;
+}
+
+/** Runs a module in a Worker that reads `data` by {@link givenData}. */
+export function runInBackground(url: URL, data: unknown): BackgroundRun {
   const worker = new Worker(url, { workerData: data });
   worker.unref();
-  return new Promise((resolve, reject) => {
+  const ended = new Promise<void>((resolve, reject) => {
     worker.on("error", reject);
     worker.on("exit", (code) => code === 0 ? resolve() : reject(new Error(`its Worker ended with ${code}`)));
   });
+  return { ended, hold: () => worker.ref() };
 }

@@ -12,7 +12,7 @@ import type { FlightRecord } from "../comm/flight_record.ts";
 import type { EventOf, EventType, RankPlace, RunEvent } from "../report/run_event.ts";
 import { EVENTS_FILE, REPORT_FILE, RUN_FILE } from "../report/run_files.ts";
 import type { OwnedPeak, RunRecord } from "../report/run_record.ts";
-import { runInBackground } from "../runtime/background_worker.ts";
+import { type BackgroundRun, runInBackground } from "../runtime/background_worker.ts";
 import { openWritable, pathKind, readTextSync, replaceFile, type WritableFile } from "../runtime/files.ts";
 import type { Logger, LogRecord } from "../runtime/log.ts";
 import type { RunConfig } from "./config.ts";
@@ -34,7 +34,7 @@ export class RunJournal implements Disposable {
   #isMain = false;
   #isBroken = false;
   /** The report that a Worker writes. */
-  #writing: Promise<void> | undefined;
+  #writing: BackgroundRun | undefined;
   /** Files of which a warning has told. */
   readonly #warned = new Set<string>();
 
@@ -115,8 +115,9 @@ export class RunJournal implements Disposable {
     const data = { folder: this.#folder, file: `${this.#folder}/${REPORT_FILE}` };
     try {
       const url = new URL("../report/report_worker.ts", import.meta.url);
-      this.#writing = runInBackground(url, data).catch((error) => this.#warn(REPORT_FILE, error))
-        .finally(() => this.#writing = undefined);
+      const { ended, hold } = runInBackground(url, data);
+      const told = ended.catch((error) => this.#warn(REPORT_FILE, error)).finally(() => this.#writing = undefined);
+      this.#writing = { ended: told, hold };
     } catch (error) {
       this.#warn(REPORT_FILE, error);
     }
@@ -125,7 +126,8 @@ export class RunJournal implements Disposable {
   /** Writes the report at the end of the run. Never throws. */
   async finishReport(): Promise<void> {
     if (!this.#isMain || !this.#writesReport) return;
-    await this.#writing;
+    this.#writing?.hold();
+    await this.#writing?.ended;
     try {
       const { writeReport } = await import("../report/write_report.ts");
       await writeReport([this.#folder], `${this.#folder}/${REPORT_FILE}`);
