@@ -46,7 +46,10 @@ export async function findHosts(
     control.exchange(new Uint8Array()); // no rank makes a file before a sweep has ended
     const starts = [...new Set(firsts)];
     const hostOf = firsts.map((start) => starts.indexOf(start));
-    const sharesCores = hasFewerCores(control, posix, (peer) => names[peer] === names[rank]);
+    // Without its name, which Deno may not read, a host is known by its files alone.
+    const byName = names[rank] !== "";
+    const isNear = (peer: number): boolean => byName ? names[peer] === names[rank] : hostOf[peer] === hostOf[rank];
+    const sharesCores = hasFewerCores(control, posix, isNear);
     return { hostOf, sharesCores, files, [Symbol.dispose]: () => files.release(rank, lock) };
   } catch (error) {
     files.release(rank, lock);
