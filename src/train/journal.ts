@@ -115,9 +115,9 @@ export class RunJournal implements Disposable {
     const data = { folder: this.#folder, file: `${this.#folder}/${REPORT_FILE}` };
     try {
       const url = new URL("../report/report_worker.ts", import.meta.url);
-      const { ended, hold } = runInBackground(url, data);
-      const told = ended.catch((error) => this.#warn(REPORT_FILE, error)).finally(() => this.#writing = undefined);
-      this.#writing = { ended: told, hold };
+      const run = runInBackground(url, data);
+      const ended = run.ended.catch((error) => this.#warn(REPORT_FILE, error)).finally(() => this.#writing = undefined);
+      this.#writing = { ...run, ended };
     } catch (error) {
       this.#warn(REPORT_FILE, error);
     }

@@ -43,31 +43,22 @@ export async function findHosts(
     const first = Array.from({ length: rank + 1 }, (_, peer) => peer).find(sees) ?? rank;
     const firsts = exchangeTexts(control, String(first)).map(Number);
     if (first === rank) files.sweep();
-    control.exchange(new Uint8Array()); // no rank makes a file before a sweep has ended
+    // No rank makes a file before a sweep has ended.
+    const cores = control.exchange(new Uint8Array(Uint16Array.from(posix.affinity()).buffer));
     const starts = [...new Set(firsts)];
     const hostOf = firsts.map((start) => starts.indexOf(start));
-    // Without its name, which Deno may not read, a host is known by its files alone.
+    // Containers of a host may not share memory, but they share its cores. Without its name, which Deno may not read, a host is
+    // known by its files alone.
     const byName = names[rank] !== "";
     const isNear = (peer: number): boolean => byName ? names[peer] === names[rank] : hostOf[peer] === hostOf[rank];
-    const sharesCores = hasFewerCores(control, posix, isNear);
+    const near = cores.filter((_, peer) => isNear(peer)).map((bytes) => [...new Uint16Array(bytes.slice().buffer)]);
+    // Launchers bind ranks to cores, so the ranks of a host may have different ones.
+    const sharesCores = new Set(near.flat()).size < near.length;
     return { hostOf, sharesCores, files, [Symbol.dispose]: () => files.release(rank, lock) };
   } catch (error) {
     files.release(rank, lock);
     throw error;
   }
-}
-
-/**
- * True if there are fewer cores than ranks on this host. Containers of a host may not share memory, but they share its cores. Collective.
- *
- * @param isNear true for a rank on this host
- */
-function hasFewerCores(control: ControlPlane, posix: Posix, isNear: (rank: number) => boolean): boolean {
-  const own = new Uint8Array(Uint16Array.from(posix.affinity()).buffer);
-  const ofRanks = control.exchange(own).filter((_, rank) => isNear(rank));
-  // Launchers bind ranks to cores, so the ranks of a host may have different ones.
-  const cores = new Set(ofRanks.flatMap((bytes) => [...new Uint16Array(bytes.slice().buffer)]));
-  return cores.size < ofRanks.length;
 }
 
 function exchangeTexts(control: ControlPlane, own: string): readonly string[] {
