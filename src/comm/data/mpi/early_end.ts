@@ -37,11 +37,11 @@ async function tell(): Promise<void> {
   mpiBegins(); // once is enough
   const launcher = await openPmiStream();
   if (launcher !== undefined) {
-    launcher.say("cmd=init pmi_version=1 pmi_subversion=1");
+    launcher.ask("cmd=init pmi_version=1 pmi_subversion=1");
     // At the exit, as the launcher then kills this process at once: the error has been printed. Without these words the launcher of
     // ranks on several hosts did not always see that this one had ended.
     onExit((exitCode) => {
-      if (exitCode !== 0) launcher.say(`cmd=abort exitcode=${exitCode}`);
+      if (exitCode !== 0) launcher.ask(`cmd=abort exitcode=${exitCode}`);
     });
   } else if (mpiLibraryOf(processSource) === "openmpi") await sleep(CONNECT_MS);
 }

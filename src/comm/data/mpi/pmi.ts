@@ -14,6 +14,9 @@ import { descriptorIdentity } from "../../../runtime/processes.ts";
 /** Longest time for the launcher's answer. */
 const ANSWER_MS = 5000;
 
+/** Bytes that hold any line of an answer. */
+const ANSWER_BYTES = 1024;
+
 /** The stream to the launcher. */
 export class PmiStream {
   readonly #sockets: Sockets;
@@ -25,16 +28,19 @@ export class PmiStream {
     [this.#sockets, this.#descriptor, this.#identity] = [sockets, descriptor, descriptorIdentity(descriptor)];
   }
 
-  /** Sends a line. */
-  say(line: string): void {
+  /**
+   * Sends a line, and takes the launcher's answer or the end of the stream. A launcher that could not write its answer, as this process
+   * had ended, would fail itself and leave the other ranks alone.
+   */
+  ask(line: string): void {
     this.#sockets.send(this.#descriptor, new TextEncoder().encode(`${line}\n`));
+    const [stream] = this.#sockets.poll([{ descriptor: this.#descriptor, wantsOutput: false }], ANSWER_MS);
+    if (stream?.input === true) this.#sockets.receive(this.#descriptor, new Uint8Array(ANSWER_BYTES));
   }
 
-  /** Says that this process ends well, and waits for the launcher's answer. Does nothing if MPI has closed the stream. */
+  /** Says that this process ends well. Does nothing if MPI has closed the stream. */
   finalize(): void {
-    if (!this.#isOpen()) return;
-    this.say("cmd=finalize");
-    this.#sockets.poll([{ descriptor: this.#descriptor, wantsOutput: false }], ANSWER_MS);
+    if (this.#isOpen()) this.ask("cmd=finalize");
   }
 
   /** False once the descriptor is closed, or leads to another file. Deno knows only descriptors that it has opened itself. */
