@@ -6,9 +6,10 @@
  *
  * @module
  */
-import { fstatSync } from "node:fs";
+import { fstatSync, writeSync } from "node:fs";
 import * as os from "node:os";
 import process from "node:process";
+import { inspect } from "node:util";
 import { UnsupportedError } from "../errors.ts";
 import { isPermitted } from "./permissions.ts";
 
@@ -109,10 +110,14 @@ export function onUncaughtError(listener: (error: unknown) => void): void {
 
 /**
  * Calls `listener` when this process ends by itself, also after an uncaught error, with its exit code. It must do all it does before it
- * returns: no event is handled any more.
+ * returns: no event is handled any more. Deno calls it before it prints an uncaught error: a listener by which the process may be killed
+ * calls `printError` before.
  */
-export function onExit(listener: (exitCode: number) => void): void {
-  process.once("exit", listener);
+export function onExit(listener: (exitCode: number, printError: () => void) => void): void {
+  process.once("exit", (exitCode) => listener(exitCode, () => {}));
+  // Deno has no "exit" after an uncaught error.
+  if (runtime().name !== "deno") return;
+  onUncaughtError((error) => listener(1, () => void writeSync(2, `error: Uncaught ${inspect(error)}\n`)));
 }
 
 /** True if the C library's exit handlers (`atexit`), which native libraries register, run at the end. Bun ends by `quick_exit`. */

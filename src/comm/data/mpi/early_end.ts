@@ -38,10 +38,12 @@ async function tell(): Promise<void> {
   const launcher = await openPmiStream();
   if (launcher !== undefined) {
     launcher.ask("cmd=init pmi_version=1 pmi_subversion=1");
-    // At the exit, as the launcher then kills this process at once: the error has been printed. Without these words the launcher of
-    // ranks on several hosts did not always see that this one had ended.
-    onExit((exitCode) => {
-      if (exitCode !== 0) launcher.ask(`cmd=abort exitcode=${exitCode}`);
+    // At the exit, as the launcher then kills this process at once. Without these words the launcher did not always see that this process
+    // had ended: with ranks on several hosts, and on a busy machine while another rank was in `MPI_Init`.
+    onExit((exitCode, printError) => {
+      if (exitCode === 0) return;
+      printError();
+      launcher.ask(`cmd=abort exitcode=${exitCode}`);
     });
   } else if (mpiLibraryOf(processSource) === "openmpi") await sleep(CONNECT_MS);
 }

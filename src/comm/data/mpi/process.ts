@@ -105,7 +105,7 @@ export class MpiProcess {
     symbols.MPI_Comm_size(MPI_COMM_WORLD, size);
     this.rank = at(rank, 0, "rank");
     this.size = at(size, 0, "size");
-    onExit((exitCode) => this.#end(exitCode !== 0 || this.hasFailed));
+    onExit((exitCode, printError) => this.#end(exitCode !== 0 || this.hasFailed, printError));
   }
 
   /** A communicator of all ranks that other code of the process does not use. */
@@ -155,11 +155,13 @@ export class MpiProcess {
   }
 
   /** See Note [The end of MPI]. */
-  #end(hasFailed: boolean): void {
+  #end(hasFailed: boolean, printError: () => void): void {
     const { symbols } = this.library;
     if (hasFailed) {
       blockFor(LINGER_MS);
-      if (this.isSilent()) endLauncher((pid, signal) => this.#calls.kill(pid, signal), this.report);
+      if (!this.isSilent()) return;
+      printError();
+      endLauncher((pid, signal) => this.#calls.kill(pid, signal), this.report);
       return;
     }
     const end = performance.now() + FAREWELL_MS;
