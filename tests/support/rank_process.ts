@@ -29,11 +29,15 @@ export function programOf(runtime: "bun" | "deno"): string | undefined {
   return existsSync(path) ? path : undefined;
 }
 
-/** Starts a script. */
+/** Starts a script. With `hasLauncher` it has a stream to its launcher as descriptor 3, whose other end is `child.stdio[3]`. */
 export function startRank(
   script: URL,
   args: readonly string[],
-  options: { readonly runtime?: "bun" | "deno"; readonly env?: Readonly<Record<string, string>> } = {},
+  options: {
+    readonly runtime?: "bun" | "deno";
+    readonly env?: Readonly<Record<string, string>>;
+    readonly hasLauncher?: boolean;
+  } = {},
 ): RankProcess {
   const runtime = options.runtime ?? RUNTIME;
   const program = programOf(runtime);
@@ -41,7 +45,7 @@ export function startRank(
   const lead = runtime === "deno" ? ["run", "-A"] : ["run"];
   const child = spawn(program, [...lead, fileURLToPath(script), ...args], {
     env: { ...process.env, NO_COLOR: "1", ...options.env },
-    stdio: ["pipe", "pipe", "pipe"],
+    stdio: ["pipe", "pipe", "pipe", ...options.hasLauncher === true ? ["pipe" as const] : []],
   });
   const rank: RankProcess = {
     child,
