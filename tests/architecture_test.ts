@@ -167,6 +167,8 @@ test("contentViolations() finds each thing that is forbidden", () => {
     "const a = `${b as string}`;",
     "const a = Bun.version;",
     "enum A { b }",
+    "using a = await this.#group.together(b, () => c());",
+    "using a = group.agree(b, () => c());",
     "// deno-lint-ignore no-explicit-any",
     "const a = b / c; const d = e as F; // /",
   ];
@@ -188,6 +190,7 @@ test("contentViolations() lets everything else be", () => {
     "/** `x as Tensor` */ const a = 'b as Tensor: any';",
     "const a = /as Tensor: any/; const b = `as any ${c} as any`;",
     "process.exitCode = 1;",
+    "using a = new DisposableStack(); const b = await group.together(c, () => a.use(d()));",
     "const seed = environment.text;",
   ];
   for (const text of right) assert.deepEqual(contentViolations(readSource("src/tensor/a.ts", text)), [], text);

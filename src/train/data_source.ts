@@ -214,12 +214,17 @@ export function requireOnePacking(
   throw new ConfigError([{ path: name, expected, got: `${got}: set '--packing'` }]);
 }
 
-/** Opens one source: makes tokens of all of it on one rank of each host. Every rank must call it. */
+/**
+ * Opens one source: makes tokens of all of it on one rank of each host. Every rank must call it.
+ *
+ * @param opening closes the tokens where a later step of the opening fails, on this rank or on another
+ */
 export async function openSource(
   { group, localWorldSize }: Pick<Run, "group" | "localWorldSize">,
   { source, weight }: PreparedSource,
   tokenizer: Tokenizer,
   options: TextDataOptions,
+  opening: DisposableStack,
 ): Promise<OpenSource> {
   const { sequenceLength, cache, name = "data" } = options;
   // One rank of each host reads the text for its fingerprint, and gives it to the others.
@@ -241,9 +246,10 @@ export async function openSource(
     });
   }
   const { tokens, summary } = await group.together("open the tokens", async () => {
-    if (kept !== undefined) return kept.open();
-    await source.requireSome();
-    return await source.inMemory(text);
+    if (kept === undefined) await source.requireSome();
+    const made = kept?.open() ?? await source.inMemory(text);
+    opening.defer(() => made.tokens.close());
+    return made;
   });
   const packing = packingOf(source, options);
   if (packing === "wrapped") requireSample(tokens, source, sequenceLength, name);

@@ -44,8 +44,11 @@ export async function openStream(
   for (const { source, weight = 1 } of sources) {
     const encoder = source.encoder((text) => group.report(`${name}: ${text}`));
     const given: WindowSourceOptions = { ...source.inWindows, encoder, windowBytes, seed };
-    const windows: WindowSource = await group.together("divide the data into windows", () => openWindows(given));
-    opening.defer(() => windows.close());
+    const windows = await group.together("divide the data into windows", async (): Promise<WindowSource> => {
+      const windows = await openWindows(given);
+      opening.defer(() => windows.close());
+      return windows;
+    });
     agreedText(group, { source, tokenizer, text: windows.fingerprint }, name);
     parts.push({ windows, weight });
   }

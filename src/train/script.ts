@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { givenUpSavesEnd } from "../checkpoint/sharded/pending.ts";
 import { helpAsked, wrapWords } from "../config/flags.ts";
 import { configHelp, resolveWithOrigins } from "../config/resolve.ts";
 import { CollectiveError, ConfigError, RendezvousError } from "../errors.ts";
@@ -198,6 +199,8 @@ async function trainOnce(script: TrainingScript, places: Places | undefined): Pr
     if (isLaunched) tellFailure(failure);
     else (rank === undefined ? log : log.withRank(rank)).error(failureText(failure));
     const isOfOthers = error instanceof CollectiveError || error instanceof RendezvousError;
-    return { code: error instanceof ConfigError ? 2 : 1, leaves: isOfOthers && places?.stays === true };
+    // A Worker that still writes a checkpoint holds the folder, which a rank of the next start may take in another process.
+    const leaves = isOfOthers && places?.stays === true && await givenUpSavesEnd();
+    return { code: error instanceof ConfigError ? 2 : 1, leaves };
   }
 }

@@ -332,9 +332,7 @@ export async function textData(
   using opening = new DisposableStack();
   const sources: OpenSource[] = [];
   for (const one of prepared) {
-    const source = await openSource({ group, localWorldSize }, one, tokenizer, options);
-    opening.defer(() => source.tokens.close());
-    sources.push(source);
+    sources.push(await openSource({ group, localWorldSize }, one, tokenizer, options, opening));
   }
   if (sources.some(({ weight }) => weight !== undefined)) requireOnePacking(sources, name);
   const { tokens, packing } = mixed(sources);

@@ -152,13 +152,14 @@ class Training {
     requireGraphs(config, device, group);
     const plan = (): ReturnType<typeof planModel> => planModel(this.#run, config, this.#options.hfConfig);
     const { model, estimate } = await group.together("plan the model", plan);
-    using folder = await group.together("take the output folder", async () => {
-      return group.rank === 0 ? await takeFolder(config, this.#elastic?.goesOn) : undefined;
+    // What a rank opens here is closed too where another rank fails meanwhile.
+    using opened = new DisposableStack();
+    const folder = await group.together("take the output folder", async () => {
+      return group.rank === 0 ? opened.use(await takeFolder(config, this.#elastic?.goesOn)) : undefined;
     });
-    this.#live = await group.together(
-      "open the live page",
-      async () => group.rank === 0 && config.live ? await openLivePage(config, this.#log) : undefined,
-    );
+    await group.together("open the live page", async () => {
+      if (group.rank === 0 && config.live) this.#live = await openLivePage(config, this.#log);
+    });
     using data = await openData(config, this.#run, model, this.#log);
     using heldOut = await openHeldOut(config, this.#run, model, data, this.#log);
     const evaluations = new Evaluations(config, this.#run, heldOut, this.#log.once());
@@ -170,9 +171,9 @@ class Training {
     );
     noticeStart(config, this.#run, estimate, data, this.#log.once());
     const { offloadStates } = config;
-    using pool = await group.together(
+    const pool = await group.together(
       "open the file of optimizer states",
-      async () => offloadStates === undefined ? undefined : await openFilePool(offloadStates),
+      async () => offloadStates === undefined ? undefined : opened.use(await openFilePool(offloadStates)),
     );
     const note = (text: string): void => this.#log.once().info(text);
     parallelize(model, this.#run, { ...config, ppLayers: estimate.ppLayers }, { optimizerStates: pool, note });
@@ -191,10 +192,9 @@ class Training {
       log: this.#log,
     });
     if (resumed !== undefined) [this.#step, this.#saved, this.#resumed] = [resumed.step, resumed.saved, resumed.path];
-    this.#trackers = await group.together(
-      "open the trackers",
-      async () => group.rank === 0 ? trackersOf(config, this.#step, this.#log) : [],
-    );
+    await group.together("open the trackers", () => {
+      if (group.rank === 0) this.#trackers = trackersOf(config, this.#step, this.#log);
+    });
     const onSaved = async (path: string, step: number): Promise<void> => {
       this.#journal.saved(path, step, memoryPeak(this.#run));
       for (const { onSave } of this.#options.callbacks ?? []) await onSave?.({ path, step }, context);

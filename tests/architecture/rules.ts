@@ -187,6 +187,12 @@ const forbidden: readonly (readonly [RegExp, string, readonly string[]])[] = [
   [/\b(process|Deno)\s*\.\s*(exit|abort)\s*\(/, "an exit of the process", []],
   [/(?<![.\w$])(Deno|Bun)\s*\./, "a runtime's own name", ["src/ffi/providers/", "src/runtime/"]],
   [/(?<![.\w$])(enum|namespace)\s+\w+\s*\{/, "an enum or namespace", []],
+  // Where another rank fails, the call throws, and what this rank's action took is lost. The action puts it on a stack of its caller.
+  [
+    /(?<![.\w$])using\s+\w+\s*=\s*(await\s+)?[\w.#]+\.(together|agree)\s*\(/,
+    "a resource that a rank keeps where another rank fails",
+    [],
+  ],
 ];
 
 /**

@@ -97,7 +97,10 @@ export async function saveHfDirectory(
   const writers = agreeOnWriters([...held.values()], ranks);
   // The rank that writes a part writes it into all tensors of the directory that hold some of it.
   const own = new Map([...held].filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)));
-  using lock = await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 ? lockFolder(directory) : undefined);
+  using locks = new DisposableStack(); // also where another rank fails while this one takes the lock
+  const lock = await ranks.together(`begin '${directory}'`, async () => {
+    return ranks.rank === 0 ? locks.use(await lockFolder(directory)) : undefined;
+  });
   let companions: ReadonlyMap<string, Uint8Array> = new Map();
   try {
     await ranks.together(`begin '${directory}'`, () => {

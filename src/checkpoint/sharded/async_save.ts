@@ -52,6 +52,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
   #isOver = false;
   /** On rank 0: keeps other trainings out of the directory until its Worker has ended. */
   readonly #lock: FolderLock | undefined;
+  readonly #closed: PromiseWithResolvers<void> = Promise.withResolvers();
 
   /** Use {@link asyncSave}. */
   constructor(
@@ -66,7 +67,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
     this.#stager = stager;
     this.#lock = lock;
     this.#progress = new SaveProgress();
-    addPending(directory, plan.label, this.#progress);
+    addPending({ directory, label: plan.label, progress: this.#progress, closed: this.#closed.promise });
     this.#start({ ...work, progress: this.#progress.buffer });
     this.#watches = [group.observe(() => this.#stopIfFailed()), onProgramEnd(() => this.#stopIfFailed())];
   }
@@ -174,6 +175,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
   #unlockIfEnded(): void {
     const { error, hasEnded } = this.#progress;
     if (hasEnded && (error === undefined || this.#isOver)) this.#lock?.[Symbol.dispose]();
+    if (hasEnded && this.#isOver) this.#closed.resolve();
   }
 
   #unwatch(): void {

@@ -5,6 +5,7 @@
  * @module
  */
 import { ArgumentError, CheckpointError } from "../../errors.ts";
+import { sleep } from "../../runtime/clock.ts";
 import { absolutePath } from "../../runtime/files.ts";
 import type { SaveProgress } from "./save_progress.ts";
 
@@ -14,6 +15,8 @@ interface Pending {
   /** The save's name in messages. */
   readonly label: string;
   readonly progress: SaveProgress;
+  /** Resolves when its Worker has ended and its directory is unlocked. */
+  readonly closed: Promise<void>;
 }
 
 const pending = new Set<Pending>();
@@ -22,8 +25,14 @@ const pending = new Set<Pending>();
 const STOP_SECONDS = 60;
 
 /** Counts a save as pending until it is given up, or was awaited, and its Worker has ended. */
-export function addPending(directory: string, label: string, progress: SaveProgress): void {
-  pending.add({ directory: absolutePath(directory), label, progress });
+export function addPending({ directory, ...save }: Pending): void {
+  pending.add({ directory: absolutePath(directory), ...save });
+}
+
+/** Waits for the Workers of all saves that were given up. @returns false if one does not stop */
+export async function givenUpSavesEnd(): Promise<boolean> {
+  const all = [...pending].filter(({ progress }) => progress.isGivenUp).map(({ closed }) => closed);
+  return await Promise.race([Promise.all(all).then(() => true), sleep(STOP_SECONDS * 1000).then(() => false)]);
 }
 
 /**

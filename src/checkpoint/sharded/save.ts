@@ -36,7 +36,10 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   requireKnownKeys("save a checkpoint", options, SAVE_OPTIONS);
   const { directory, step, group } = options;
   const { label, path, partial, sections, completion } = planSave(options);
-  using lock = await group.together(label, () => group.rank === 0 ? lockFolder(directory) : undefined);
+  using locks = new DisposableStack(); // also where another rank fails while this one takes the lock
+  const lock = await group.together(label, async () => {
+    return group.rank === 0 ? locks.use(await lockFolder(directory)) : undefined;
+  });
   try {
     await group.together(label, () => lock !== undefined && beginCheckpoint(directory, step));
     const written = await group.together(
