@@ -28,7 +28,7 @@ export interface ElasticReport {
   readonly restart_seconds: { readonly median: number; readonly most: number; readonly count: number };
   /** Of the machine, as it began: other programs' work is in the times. */
   readonly load: number;
-  /** What is not as it must be. */
+  /** What is wrong. */
   readonly wrong: readonly string[];
 }
 
@@ -50,13 +50,19 @@ const STEP_MS = 300;
 
 const LAUNCHER = ["--nproc-per-node", `${FEWEST}:${MOST}`, "--redundancy", "1", "--rejoin-seconds", "1"];
 
-/** Kills so many times. */
-export async function killRanks(kills: number, seed: number, runtime: "bun" | "deno"): Promise<ElasticReport> {
+/** @param saves true if Workers write checkpoints of the run after each step */
+export async function killRanks(
+  kills: number,
+  seed: number,
+  runtime: "bun" | "deno",
+  saves: boolean,
+): Promise<ElasticReport> {
   using folder = temporaryDirectory();
   const wrong: string[] = [];
   const [load = NaN] = os.loadavg();
   const random = randomNumbers(seed);
-  const flags = flagsIn(folder, "--global-batch", String(BATCH), "--schedule", "constant");
+  const saving = saves ? ["--save-every", "1", "--async-save"] : [];
+  const flags = flagsIn(folder, "--global-batch", String(BATCH), "--schedule", "constant", ...saving);
   const env = { FULLYSHARD_SHM_DIRECTORY: fs.mkdtempSync("/dev/shm/fullyshard-elastic-") };
   const launcher = [...LAUNCHER, "--max-restarts", String(kills)];
   const running = startRun([...flags, "--steps", "1000000"], {

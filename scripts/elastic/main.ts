@@ -1,6 +1,6 @@
 /**
- * `npm run elastic -- [--json] [--kills <n>] [--seed <n>] [--runtime <name>]`: kills ranks of a run that goes on, and compares it with the
- * same numbers of ranks resumed by hand. The last line is one JSON object; the exit code is 1 if anything is not as it must be.
+ * `npm run elastic -- [--json] [--kills <n>] [--seed <n>] [--runtime <name>] [--saves]`: kills ranks of a run that goes on, and compares it
+ * with the same numbers of ranks resumed by hand. The last line is one JSON object; the exit code is 1 if anything is wrong.
  *
  * @module
  */
@@ -18,8 +18,14 @@ const FLAGS: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
   { name: "kills", takes: "one", placeholder: "<n>", description: `Kills (default: ${KILLS})` },
   { name: "all", takes: "switch", description: `${ALL_KILLS} kills` },
-  { name: "seed", takes: "one", placeholder: "<n>", description: "Decides whom kills hit, and when (default: 0)" },
+  {
+    name: "seed",
+    takes: "one",
+    placeholder: "<n>",
+    description: "Decides which ranks are killed, and when (default: 0)",
+  },
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "Runtime of the ranks (default: bun)" },
+  { name: "saves", takes: "switch", description: "Workers write a checkpoint after each step too" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -37,7 +43,7 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stderr.write(`Usage: npm run elastic -- [flags]\n\n${describeFlags(FLAGS)}\n`);
     return uses.has("help") ? 0 : 2;
   }
-  const report = await killRanks(kills, seed, runtime);
+  const report = await killRanks(kills, seed, runtime, uses.has("saves"));
   const { median } = report.restart_seconds;
   const wrong = [...report.wrong, ...median < LIMIT_SECONDS ? [] : [`the median restart took ${median} s`]];
   if (!uses.has("json")) {

@@ -61,7 +61,7 @@ export class Story {
     if (/fullyshard: going on with /.test(line)) this.onGoOn();
     const ranks = /info +FSDP over (\d+) ranks?/.exec(line)?.[1];
     if (ranks !== undefined) [this.#ranks, this.starts] = [Number(ranks), this.starts + 1];
-    const resumed = /Resumed from memory at step (\d+)/.exec(line)?.[1];
+    const resumed = /Resumed .*at step (\d+)/.exec(line)?.[1];
     if (resumed !== undefined) this.#goOn(Number(resumed));
     if (!/step \d+\/\d+ /.test(line)) return;
     this.#goOn(0); // from nowhere, if nothing was kept
