@@ -266,7 +266,8 @@ export class ProcessGroup {
 
   /**
    * Calls `action` on every rank and returns once all have ended it, however long that takes: late ranks are reported, and
-   * fail after a day. `action` must not call collectives that a rank which fails early would skip.
+   * fail after a day. `action` must not call collectives that a rank which fails early would skip. Where another rank fails, the result
+   * of `action` is lost: what it opens belongs on a `DisposableStack` of the caller.
    *
    * @param what name of the action, e.g. `save checkpoint 3`
    * @throws the error of this rank's action; if that succeeded, a {@link CollectiveError} naming the failed ranks and their
