@@ -9,12 +9,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { runProgram } from "./process.ts";
 
-/** GFLOP/s of one core while so many are busy, float32. */
+/** GFLOP/s of one core while `busy` cores compute, float32. */
 export function fmaPeak(busy: number): Promise<number> {
   return peakOf("fma_peak.c", busy);
 }
 
-/** GB/s of one core while so many are busy, read and written. */
+/** GB/s of one core while `busy` cores read and write. */
 export function memoryPeak(busy: number): Promise<number> {
   return peakOf("memory_peak.c", busy);
 }

@@ -47,7 +47,7 @@ function caseOf(entry: KernelEntry, args: Arguments, call: () => void): KernelCa
   return { call, flops: flopsOf(entry, args), bytes };
 }
 
-/** Elements of so many heads of some tokens. */
+/** Elements of `heads` heads for all tokens of a batch. */
 function elementsOf(seq: number, heads: number, { batch, headDim }: { batch: number; headDim: number }): number {
   return batch * seq * heads * headDim;
 }

@@ -1,5 +1,5 @@
 /**
- * What the items of `npm run adapt` share: a folder with inputs, and whom they are compared with.
+ * What the items of `npm run adapt` share: a folder with inputs, and the peer that they are compared with.
  *
  * @module
  */

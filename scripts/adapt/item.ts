@@ -13,7 +13,7 @@ export interface Outcome {
   /** Null where it could not be run. */
   readonly pass: boolean | null;
   readonly figures: Figures;
-  /** What is not as it must be, in words. */
+  /** What is wrong, in words. */
   readonly reason?: string;
 }
 

@@ -98,7 +98,7 @@ export function metricsOf(out: string): readonly z.infer<typeof line>[] {
   return metricLines(out).map((text) => line.parse(JSON.parse(text)));
 }
 
-/** Trains by `fullyshard train` on so many ranks. */
+/** Trains by `fullyshard train` on `ranks` ranks. */
 export async function train(
   out: string,
   ranks: number,

@@ -80,7 +80,7 @@ export function makeHosts(count: number, rate?: string): Hosts {
 }
 
 /**
- * The command line of a launcher that starts ranks on hosts, so many on each; it runs on host 1.
+ * The command line of a launcher that runs on host 1 and starts a number of ranks on each host.
  *
  * @param inTurn true for ranks 0, 2, … on host 1 and ranks 1, 3, … on host 2
  */

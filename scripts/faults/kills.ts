@@ -1,6 +1,6 @@
 /**
  * A run that saves every step is killed at moments of chance, again and again, and resumed each time: under Bun and Deno in turn, and
- * whoever is killed: one rank, all of them, or the launcher. A third of the moments is counted from the start of the ranks, and hits
+ * whichever processes are killed: one rank, all of them, or the launcher. A third of the moments is counted from the start of the ranks, and hits
  * joining and loading; the others from the first checkpoint that is saved, and hit steps and saves.
  *
  * @module
@@ -27,7 +27,7 @@ interface Member {
   readonly part: string;
 }
 
-/** Kills a run so many times; in the end it must be the run that nothing happened to, bit for bit. */
+/** Kills a run `kills` times. In the end it must have the bits of an undisturbed run. */
 export async function killAgainAndAgain(kills: number): Promise<FaultReport> {
   using folder = temporaryDirectory();
   const wrong: string[] = [];

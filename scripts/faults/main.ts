@@ -1,6 +1,6 @@
 /**
  * `npm run faults -- [--json] [--kills <n>] [--only <text>]`: does each fault to a training run, and says what named it, how long
- * the run took to end, and what was lost. The last line is one JSON object; the exit code is 1 if anything is not as it must be.
+ * the run took to end, and what was lost. The last line is one JSON object; the exit code is 1 if anything is wrong.
  *
  * @module
  */

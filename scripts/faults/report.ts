@@ -7,7 +7,7 @@
 /** The outcome of one fault. */
 export interface FaultReport {
   readonly name: string;
-  /** The line that names the fault; empty if none did as it must. */
+  /** The line that names the fault; empty if none did. */
   readonly named: string;
   /** From the fault to the end of the run. */
   readonly ended_in_seconds: number;

@@ -27,7 +27,7 @@ export interface ControlFigures {
   readonly store_bytes: number;
   /** Memory of the process that holds the store and all ranks, after a step. */
   readonly process_bytes: number;
-  /** Updates of a step of so many calls that all ranks announce, sent and received. */
+  /** Updates of a step whose calls all ranks announce, sent and received. */
   readonly step_sent: number;
   readonly step_received: number;
 }

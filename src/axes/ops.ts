@@ -11,7 +11,7 @@ import type { ComputeOp, ViewOp } from "../ops/op.ts";
 import { applyOne, applyView } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** Over whom is summed, and for which module. */
+/** The ranks that are summed over, and the module that asks. */
 export interface RegionAttrs {
   readonly group: ProcessGroup;
   /** Name of the module, for messages. */

@@ -1,5 +1,5 @@
 /**
- * `fullyshard report`: makes a page of a run's numbers from its folder, or of several runs over one another.
+ * `fullyshard report`: makes a page of a run's numbers from its folder, or of several runs laid over each other.
  *
  * @module
  */

@@ -16,7 +16,7 @@ export class Html {
   }
 }
 
-/** A value in a template: markup as it is, anything else escaped; lists one after another, nothing for undefined. */
+/** A value in a template: markup as it is, anything else escaped; a list's values in order, nothing for undefined. */
 export type HtmlValue = Html | string | number | undefined | readonly HtmlValue[];
 
 /** Text in which nothing is markup, in elements and in quoted attributes; control characters become visible. */

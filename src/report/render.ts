@@ -28,7 +28,7 @@ import { settingText } from "./words_of_numbers.ts";
 export const MOST_RUNS = 8;
 
 /**
- * The page of one run, or of several over one another.
+ * The page of one run, or of several runs laid over each other.
  *
  * @param controls markup above the numbers of a live page, whose script follows the run
  */

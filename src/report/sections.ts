@@ -101,7 +101,7 @@ function bar(part: number, whole: number): Html {
   `;
 }
 
-/** Ranks at the last warning while a rank waited: who waited, and for whom. */
+/** The last warning of a rank that waited: each rank's state, and the ranks that it waited for. */
 export function ranksOf({ events, series }: RecordedRun): Html {
   const newest = eventsOfType(events, "ranks").at(-1);
   if (newest === undefined) return safe`<p>No rank waited long enough to cause a warning.</p>`;

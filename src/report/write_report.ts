@@ -1,5 +1,5 @@
 /**
- * Writes reports: of one run, or of several over one another.
+ * Writes reports: of one run, or of several runs laid over each other.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import { MOST_RUNS, renderReport } from "./render.ts";
  */
 export async function writeReport(folders: readonly string[], file: string): Promise<void> {
   if (folders.length > MOST_RUNS) {
-    throw new ArgumentError(`Cannot lay ${folders.length} runs over one another: give at most ${MOST_RUNS}`);
+    throw new ArgumentError(`Cannot lay ${folders.length} runs over each other: give at most ${MOST_RUNS}`);
   }
   replaceFile(file, await renderReport(folders.map((folder) => readRun(folder))));
 }

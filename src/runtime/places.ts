@@ -1,6 +1,6 @@
 /**
- * The places that one process takes in a run whose ranks may be started again, one after another: after a failure of another rank it
- * trains again from what was kept, in place of a new process, which would load and compile the same code first.
+ * The places that one process takes in turn in a run whose ranks may be started again. After a failure of another rank the process
+ * trains again from the state that was kept. A new process would load and compile the same code first.
  *
  * Note [A process that stays]
  * 1. A process stays only if another rank has failed, or ranks are let in; one that has failed by itself ends.

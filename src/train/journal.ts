@@ -35,7 +35,7 @@ export class RunJournal implements Disposable {
   #isBroken = false;
   /** The report that a Worker writes. */
   #writing: BackgroundRun | undefined;
-  /** Files of which a warning has told. */
+  /** Files that a warning has named. */
   readonly #warned = new Set<string>();
 
   /** @param log takes the warning about the journal itself */

@@ -26,7 +26,7 @@ export interface ForwardCosts {
 }
 
 /**
- * Counts the operations of a forward of one row, with its loss, on one rank. Weights get no memory but that of the dry run.
+ * Counts the operations of a forward of one row, with its loss, on one rank. Weights have memory in the dry run alone.
  *
  * @param seq positions of the row
  */

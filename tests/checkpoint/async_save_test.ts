@@ -125,7 +125,7 @@ longTest(
   },
 );
 
-/** Runs a script of this folder in a process that can write files of no more than so many blocks. */
+/** Runs a script of this folder in a process whose files have at most `blocks` blocks. */
 function runLimited(name: string, blocks: string, args: readonly string[]) {
   const script = fileURLToPath(new URL(name, import.meta.url));
   const shell = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" "$@"`;

@@ -25,7 +25,7 @@ function announce(rank: WorkersControlPlane, from: number, to: number, unitOf = 
   for (let i = from; i <= to; i++) rank.announce(call(i, `layers.${unitOf(i)}`));
 }
 
-test("announce() finds the first call that differs, whoever comes second, and names both", () => {
+test("announce() finds the first call that differs, whichever rank makes it second, and names both", () => {
   const differences: readonly (readonly [Partial<Call>, RegExp])[] = [
     [{ unit: "layers.8" }, /rank 0 calls gather 'layers\.7' \(forward, 64 bytes\); rank 1 calls gather 'layers\.8'/],
     [{ kind: "write" }, /rank 1 calls write 'layers\.7' \(forward, 64 bytes\)/],

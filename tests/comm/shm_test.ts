@@ -1,4 +1,4 @@
-/** The suite over processes, and over processes of two runtimes, which are the same whoever starts them. @module */
+/** The suite over processes, and over processes of two runtimes: the runtime that starts them makes no difference. @module */
 import { test } from "node:test";
 import { conformPlanes } from "../conformance/planes.ts";
 import { programOf, RUNTIME } from "../support/rank_process.ts";

@@ -51,7 +51,7 @@ function kill({ child }: Running): void {
   for (const pid of [...launchers, ...ranks.map(({ pid }) => pid), ...spares]) signal(pid, "SIGKILL");
 }
 
-/** Waits for so many further steps. */
+/** Waits for `count` further steps. */
 async function stepsOf(story: Story, count: number): Promise<void> {
   const done = Promise.withResolvers<void>();
   story.onStep = () => --count === 0 && done.resolve();

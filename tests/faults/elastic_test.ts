@@ -17,7 +17,7 @@ const TIMEOUT = { timeout: 120_000 };
 /** Two ranks take 3 samples each; one takes 6, in micro-batches of 3. */
 const BATCH = ["--global-batch", "6"];
 
-/** Ranks that took steps, in so many micro-batches each, up to a last one. */
+/** Ranks that took steps up to `last`, each in `microBatches`. */
 interface World {
   readonly ranks: number;
   readonly microBatches: number;

@@ -30,7 +30,7 @@ test("a rank that exits with 7 ends the run with 7, and the other names it and t
   assert.equal(metricLines(folder).length, 3);
 });
 
-test("a rank that is killed ends the run with 137, whoever else sees it", TIMEOUT, async () => {
+test("a rank that is killed ends the run with 137, however many ranks report it", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=2:3:kill"], { ranks: 4, allowAll: true });
   assert.equal(code, 137, stderr);
@@ -62,7 +62,7 @@ test("a rank that throws tells why, and the others only that they stopped", TIME
   assert.equal(stderr.split("coffee").length, 2, "it is told once");
 });
 
-test("a loop of one's own that throws is the cause, whoever ends first", TIMEOUT, async () => {
+test("a loop of one's own that throws is the cause, whichever rank ends first", TIMEOUT, async () => {
   const script = fileURLToPath(new URL("../train/scripts/loop.ts", import.meta.url));
   const { code, stderr } = await run([], { ranks: 4, allowAll: true, script });
   assert.equal(code, 1, stderr);

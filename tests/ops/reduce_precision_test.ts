@@ -32,7 +32,7 @@ function made({ shape, data }: Nd, dtype: DType): Tensor {
   return tensor(device, data, { shape, dtype });
 }
 
-/** All sets of dims of so many. */
+/** All sets of the dims of a tensor. */
 function subsets(ndim: number): number[][] {
   return Array.from({ length: 2 ** ndim }, (_, bits) => [...Array(ndim).keys()].filter((dim) => bits >> dim & 1));
 }

@@ -67,7 +67,7 @@ describe("parity", () => {
     });
   }
 
-  // Processes are the same whoever starts them; the Workers that they are compared with are this runtime's.
+  // Both runtimes start the same processes; the Workers that they are compared with are this runtime's.
   for (const runtimes of [...[["bun", "deno"]] as const, ...onlyInAll([["bun"], ["deno"]] as const)]) {
     it(`processes under ${runtimes.join(" and ")} give the bits that Workers give`, { timeout: 60_000 }, async () => {
       const cases = casesOf(2, { tied: true, steps: 3 }).filter(({ ranks }) => ranks === 2);

@@ -1,4 +1,4 @@
-/** Reports of stored runs: what is read, escaped, laid over one another, and what is named as missing. @module */
+/** Reports of stored runs: what is read, escaped, laid over each other, and what is named as missing. @module */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
@@ -71,7 +71,7 @@ test("a report shows hostile names and texts as text", async () => {
   }
 });
 
-test("a report lays runs over one another, with their differences first", async () => {
+test("a report lays runs over each other, with their differences first", async () => {
   using folder = temporaryDirectory();
   const [one, two, old] = ["one", "two", "old"].map((name) => writeStoredRun(folder, name)) as [string, string, string];
   folder.write(

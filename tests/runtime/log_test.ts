@@ -11,7 +11,7 @@ import type { LogRecord } from "../../src/runtime/log.ts";
 import { formatLogRecord, Logger, logLevelFrom } from "../../src/runtime/log.ts";
 
 describe("Logger", () => {
-  it("gives the sink what was said, by whom and when", () => {
+  it("gives the sink each message with its rank and time", () => {
     const records: LogRecord[] = [];
     const before = Date.now();
     new Logger({ sink: (record) => records.push(record), rank: 1 }).warn("Peer is late");

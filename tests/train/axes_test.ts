@@ -1,4 +1,4 @@
-/** The axes of a run: who reads what, over whom losses and gradients are added, and what is refused. @module */
+/** The axes of a run: the rows of each rank, the ranks over which losses and gradients are added, and what is refused. @module */
 import assert from "node:assert/strict";
 import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
 import { Run } from "../../src/train/run.ts";

@@ -117,7 +117,7 @@ longTest("the model of the best evaluation is kept, loaded at the end, and known
     best_model_checkpoint: `checkpoint-${bestStep}`,
     evaluations_without_gain: 8 - bestStep,
   });
-  // The model is that of the best step, to the bit: a run of so many steps writes the same.
+  // The model is that of the best step, to the bit: a run that ends there writes the same.
   succeeds(await run(flags("short", "--stop-after", String(bestStep), "--state-dict-type", "full")));
   const weights = (folderName: string): Buffer => readFileSync(folder.file(`${folderName}/model/model.safetensors`));
   assert.ok(weights("whole").equals(weights(`short/checkpoint-${bestStep}`)), "the model is another one");

@@ -12,7 +12,7 @@ const LENGTH = 1;
 const ABSENCE = 2;
 const TEXT = 8;
 const TEXT_WORDS = 1024;
-/** What became of a rank whose process or Worker has ended without a word. */
+/** The state of a rank whose process or Worker has ended without a word, as errors say it. */
 export const DIED = "died (its process or Worker is gone)";
 
 export const ABORT_WORDS: number = TEXT + TEXT_WORDS;

@@ -24,7 +24,7 @@ import {
 } from "./frames.ts";
 import type { Change, Replica } from "./replica.ts";
 
-/** What became of a rank that may live on. */
+/** The state of a rank that cannot be reached and may live, as errors say it. */
 const UNREACHABLE = "cannot be reached any more (its host or the network to it is down)";
 /** Longest wait for the store's answer; after it, a failure is explained with what the rank knows. */
 const ANSWER_MS = 2000;

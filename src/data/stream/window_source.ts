@@ -1,7 +1,7 @@
 /**
  * The windows of one source of data, in the order of each epoch, divided among lanes.
  *
- * Note [Lanes]: a stream gives its rows from several lanes in turn. Each lane takes every so many windows of an epoch, so a rank that
+ * Note [Lanes]: a stream gives its rows from several lanes in turn. Of L lanes, each takes every L-th window of an epoch, so a rank that
  * takes the rows of some lanes reads and tokenizes their windows alone. The number of lanes depends on the data alone: the same rows
  * follow each other on any number of ranks. Files that can only be read from their beginning have one lane, whose windows lie in the
  * order of the files.

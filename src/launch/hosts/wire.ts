@@ -57,7 +57,7 @@ export class Peer {
     if (this.#end === undefined) this.#socket.write(`${JSON.stringify(message)}\n`);
   }
 
-  /** Waits until less than so many bytes wait for the network, or the stream has ended. */
+  /** Waits until at most `most` bytes wait for the network, or the stream has ended. */
   async drained(most: number): Promise<void> {
     while (this.#end === undefined && this.#socket.writableLength > most) {
       await new Promise<void>((resolve) => {

@@ -1,5 +1,5 @@
 /**
- * Who may ask a live page for what. The page's address holds a secret. Programs that know it may look; only the page itself may ask
+ * Requests that a live page answers. The page's address holds a secret. Programs that know it may look; only the page itself may ask
  * the run to save or to stop.
  *
  * Note [Other sites]: a site in the user's browser can send requests to this machine. Its requests name another origin, and where it
