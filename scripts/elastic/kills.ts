@@ -11,6 +11,7 @@ import process from "node:process";
 import { philox4x32 } from "../../src/random.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../../tests/support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, startRun } from "../../tests/train/runs.ts";
+import { keepRanks } from "../../tests/train/kept_ranks.ts";
 import { processesOf, signal } from "../faults/members.ts";
 import { ONE_STREAM, Story, type World } from "./story.ts";
 
@@ -126,7 +127,10 @@ export async function killRanks(
   };
 }
 
-/** Takes the same steps by hand, and two more on both sides, after which the models are compared. */
+/**
+ * Takes the same steps by hand, and two more on both sides, after which the models are compared. The processes of these ranks are kept from
+ * one number of ranks to the next.
+ */
 async function compare(
   folder: TemporaryDirectory,
   flags: readonly string[],
@@ -140,16 +144,12 @@ async function compare(
     last: steps + 2,
     out: hand,
   }];
+  using kept = keepRanks(runtime);
   for (const { ranks, last, out } of [...byHand, { ranks: MOST, last: steps + 2, out: ["--resume", "auto"] }]) {
     const isLast = last === steps + 2;
     const length = isLast ? ["--steps", String(last)] : ["--steps", "1000000", "--stop-after", String(last)];
     const division = ["--micro-batches", String(MICRO_BATCHES[ranks])];
-    const { code, stderr } = await startRun([...flags, ...length, ...out, ...division], {
-      ranks,
-      runtime,
-      allowAll: true,
-    })
-      .ended;
+    const { code, stderr } = await kept.run([...flags, ...length, ...out, ...division], { ranks });
     if (code !== 0) return [`the run by hand on ${ranks} ranks to step ${last} ended with ${code}:\n${stderr}`];
   }
   const [run, alike] = [metricLines(folder), metricLines(folder, "hand")].map((lines) => lines.map(essence));

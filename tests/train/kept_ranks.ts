@@ -6,7 +6,7 @@
  * @module
  */
 import type { ChildProcess } from "node:child_process";
-import { startRank } from "../support/rank_process.ts";
+import { RUNTIME, startRank } from "../support/rank_process.ts";
 import type { Ended } from "./runs.ts";
 
 /** Begins the line that ends a training's output; the exit code follows. */
@@ -25,12 +25,12 @@ export interface KeptRanks extends Disposable {
   readonly run: (argv: readonly string[], options?: { readonly ranks?: number }) => Promise<Ended>;
 }
 
-/** Starts no process yet: the first trainings do. */
-export function keepRanks(): KeptRanks {
+/** Starts no process yet: the first trainings do. @param runtime runs the ranks */
+export function keepRanks(runtime: "bun" | "deno" = RUNTIME): KeptRanks {
   const idle: ChildProcess[] = [];
   const script = new URL("scripts/kept_rank.ts", import.meta.url);
   const trains = async (order: Order): Promise<Omit<Ended, "seconds">> => {
-    const child = idle.pop() ?? startRank(script, []).child;
+    const child = idle.pop() ?? startRank(script, [], { runtime }).child;
     const outputs = Promise.all([outputOf(child, "stdout"), outputOf(child, "stderr")]);
     child.stdin?.write(`${JSON.stringify(order)}\n`);
     const [{ text: stdout, code }, { text: stderr }] = await outputs;
