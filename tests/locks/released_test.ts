@@ -1,11 +1,8 @@
 /** A folder is free again where another rank fails while rank 0 takes it: its process may take another place in the run. @module */
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
-import { asyncSave, CheckpointStager } from "../../doors/checkpoint.ts";
-import { launch, openModel } from "../../mod.ts";
-import { givenUpSavesEnd } from "../../src/checkpoint/sharded/pending.ts";
-import { LOCK_FILE } from "../../src/locks/folder_lock.ts";
-import { TINY_LLAMA } from "../checkpoint/bed.ts";
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { programOf, RUNTIME } from "../support/rank_process.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
@@ -21,15 +18,11 @@ for (const saving of ["saveCheckpoint", "asyncSave", "saveHfDirectory"] as const
   });
 }
 
-test("a save that is given up holds its folder until its Worker has ended, which givenUpSavesEnd() waits for", async () => {
+test("a save that is given up holds its folder until its Worker has ended, and then nothing keeps the process", () => {
   using folder = temporaryDirectory();
-  await using run = await launch({ memoryBytes: 2 ** 26 });
-  const model = await openModel(run, TINY_LLAMA);
-  await model.load();
-  using stager = new CheckpointStager(run.device);
-  const directory = folder.file("out");
-  asyncSave({ directory, step: 1, model, group: run.group, state: {}, stager })[Symbol.dispose]();
-  assert.equal(existsSync(`${directory}/${LOCK_FILE}`), true, "its Worker has had no turn of the event loop");
-  assert.equal(await givenUpSavesEnd(), true);
-  assert.equal(existsSync(`${directory}/${LOCK_FILE}`), false);
+  const script = fileURLToPath(new URL("give_up.ts", import.meta.url));
+  const program = [programOf(RUNTIME) ?? RUNTIME, ...RUNTIME === "deno" ? ["run", "-A", "--no-check"] : []];
+  const [file = "", ...args] = [...program, script, folder.file("out")];
+  const { status, stdout, stderr } = spawnSync(file, args, { encoding: "utf8", timeout: 40_000 });
+  assert.deepEqual([status, stdout], [0, "held: true\nended: true\nheld: false\n"], stderr);
 });

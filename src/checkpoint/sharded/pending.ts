@@ -5,7 +5,6 @@
  * @module
  */
 import { ArgumentError, CheckpointError } from "../../errors.ts";
-import { sleep } from "../../runtime/clock.ts";
 import { absolutePath } from "../../runtime/files.ts";
 import type { SaveProgress } from "./save_progress.ts";
 
@@ -31,8 +30,14 @@ export function addPending({ directory, ...save }: Pending): void {
 
 /** Waits for the Workers of all saves that were given up. @returns false if one does not stop */
 export async function givenUpSavesEnd(): Promise<boolean> {
-  const all = [...pending].filter(({ progress }) => progress.isGivenUp).map(({ closed }) => closed);
-  return await Promise.race([Promise.all(all).then(() => true), sleep(STOP_SECONDS * 1000).then(() => false)]);
+  const ends = [...pending].filter(({ progress }) => progress.isGivenUp).map(({ closed }) => closed);
+  const late = Promise.withResolvers<boolean>();
+  const timer = setTimeout(() => late.resolve(false), STOP_SECONDS * 1000);
+  try {
+    return await Promise.race([Promise.all(ends).then(() => true), late.promise]);
+  } finally {
+    clearTimeout(timer); // it would keep a process alive that has nothing left to do
+  }
 }
 
 /**
