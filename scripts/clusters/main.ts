@@ -102,9 +102,10 @@ async function main(argv: readonly string[]): Promise<number> {
       })),
     );
   } else if (launchers.length > 0) {
-    using hosts = makeHosts(2);
+    using four = makeHosts(4);
+    const hosts: Hosts = { ...four, addresses: four.addresses.slice(0, 2) };
     for (const launcher of launchers) {
-      for (const { layout, runtimes, kinds: ofLayout } of placements(hosts)) {
+      for (const { layout, runtimes, kinds: ofLayout } of placements(hosts, four)) {
         const here = (kind: typeof KINDS[number]): boolean =>
           ofLayout.includes(kind) && wants(kind) && isWanted(layout);
         for (const runtime of runtimes) {
@@ -141,7 +142,7 @@ interface Placement {
   readonly kinds: readonly (typeof KINDS[number])[];
 }
 
-function placements(hosts: Hosts): readonly Placement[] {
+function placements(hosts: Hosts, four: Hosts): readonly Placement[] {
   return [
     {
       layout: severalHosts(hosts, [2, 2]),
@@ -150,6 +151,7 @@ function placements(hosts: Hosts): readonly Placement[] {
     },
     { layout: severalHosts(hosts, [1, 3]), runtimes: RUNTIMES, kinds: ["planes", "bits"] },
     { layout: severalHosts(hosts, [2, 2], true), runtimes: ["bun"], kinds: ["planes", "bits"] },
+    { layout: severalHosts(four, [1, 1, 1, 1]), runtimes: ["bun"], kinds: ["planes", "bits"] },
     { layout: severalHosts(hosts, [3, 5]), runtimes: ["bun"], kinds: ["bits"] },
     { layout: severalHosts(hosts, [4, 4]), runtimes: ["bun"], kinds: ["bytes"] },
   ];
