@@ -51,7 +51,11 @@ const STEP_MS = 300;
 
 const LAUNCHER = ["--nproc-per-node", `${FEWEST}:${MOST}`, "--redundancy", "1", "--rejoin-seconds", "1"];
 
-/** @param saves true if Workers write checkpoints of the run after each step */
+/**
+ * Kills a rank of a run `kills` times, and compares the run with the same steps by hand.
+ *
+ * @param saves true if Workers write checkpoints of the run after each step
+ */
 export async function killRanks(
   kills: number,
   seed: number,

@@ -1,7 +1,7 @@
 /**
- * A run that saves every step is killed at moments of chance, again and again, and resumed each time: under Bun and Deno in turn, and
- * whichever processes are killed: one rank, all of them, or the launcher. A third of the moments is counted from the start of the ranks, and hits
- * joining and loading; the others from the first checkpoint that is saved, and hit steps and saves.
+ * A run that saves every step is killed at moments of chance, again and again, and resumed each time, under Bun and Deno in turn. A kill
+ * hits one rank, all ranks, or the launcher. A third of the moments is counted from the start of the ranks, and hits joining and loading.
+ * The others are counted from the first checkpoint that is saved, and hit steps and saves.
  *
  * @module
  */

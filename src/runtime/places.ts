@@ -1,6 +1,6 @@
 /**
- * The places that one process takes in turn in a run whose ranks may be started again. After a failure of another rank the process
- * trains again from the state that was kept. A new process would load and compile the same code first.
+ * The ranks that one process becomes, first one and then the next, in a run that starts ranks again after failures. After a failure of
+ * another rank the process trains again from the state that was kept. A new process would load and compile the same code first.
  *
  * Note [A process that stays]
  * 1. A process stays only if another rank has failed, or ranks are let in; one that has failed by itself ends.

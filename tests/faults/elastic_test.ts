@@ -67,7 +67,7 @@ async function elastic(
   return ended;
 }
 
-longTest("a run that loses one of two ranks goes on from memory, as if resumed by hand", TIMEOUT, async () => {
+test("a run that loses one of two ranks goes on from memory, as if resumed by hand", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const launcher = ["--max-restarts", "1", "--redundancy", "1"];
   const { stderr } = await elastic(folder, "1:2", [...BATCH, "--steps", "6", "fault=1:4:kill"], launcher);

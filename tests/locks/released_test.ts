@@ -1,8 +1,6 @@
 /** A folder is free again where another rank fails while rank 0 takes it: its process may take another place in the run. @module */
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { fileURLToPath } from "node:url";
-import { programOf, RUNTIME } from "../support/rank_process.ts";
+import { startRank } from "../support/rank_process.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
@@ -18,11 +16,11 @@ for (const saving of ["saveCheckpoint", "asyncSave", "saveHfDirectory"] as const
   });
 }
 
-test("a save that is given up holds its folder until its Worker has ended, and then nothing keeps the process", () => {
+test("a save that is given up holds its folder until its Worker has ended, and then nothing keeps the process", {
+  timeout: 40_000,
+}, async () => {
   using folder = temporaryDirectory();
-  const script = fileURLToPath(new URL("give_up.ts", import.meta.url));
-  const program = [programOf(RUNTIME) ?? RUNTIME, ...RUNTIME === "deno" ? ["run", "-A", "--no-check"] : []];
-  const [file = "", ...args] = [...program, script, folder.file("out")];
-  const { status, stdout, stderr } = spawnSync(file, args, { encoding: "utf8", timeout: 40_000 });
-  assert.deepEqual([status, stdout], [0, "held: true\nended: true\nheld: false\n"], stderr);
+  const rank = startRank(new URL("give_up.ts", import.meta.url), [folder.file("out")]);
+  assert.equal(await rank.ended, 0, rank.stderr);
+  assert.equal(rank.stdout, "held: true\nended: true\nheld: false\n");
 });

@@ -97,7 +97,7 @@ export async function saveHfDirectory(
   const writers = agreeOnWriters([...held.values()], ranks);
   // The rank that writes a part writes it into all tensors of the directory that hold some of it.
   const own = new Map([...held].filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)));
-  using locks = new DisposableStack(); // also where another rank fails while this one takes the lock
+  using locks = new DisposableStack(); // gives the lock up too where another rank fails meanwhile
   const lock = await ranks.together(`begin '${directory}'`, async () => {
     return ranks.rank === 0 ? locks.use(await lockFolder(directory)) : undefined;
   });

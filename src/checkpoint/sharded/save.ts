@@ -36,7 +36,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   requireKnownKeys("save a checkpoint", options, SAVE_OPTIONS);
   const { directory, step, group } = options;
   const { label, path, partial, sections, completion } = planSave(options);
-  using locks = new DisposableStack(); // also where another rank fails while this one takes the lock
+  using locks = new DisposableStack(); // gives the lock up too where another rank fails meanwhile
   const lock = await group.together(label, async () => {
     return group.rank === 0 ? locks.use(await lockFolder(directory)) : undefined;
   });

@@ -19,7 +19,7 @@ import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
 import { requireNoLeak, requireSameAsAlone } from "../../support/documents.ts";
-import { longTest, sharedTest as test, usualFirst } from "../../support/share.ts";
+import { longTest, onlyInAll, sharedTest as test } from "../../support/share.ts";
 
 const [BATCH, SEQ] = [1, 9];
 
@@ -45,13 +45,13 @@ const twin = lacking === undefined ? await buildCudaTwin() : undefined;
 const card = twin && await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 29 });
 const cpu = await openDevice("cpu", { memoryBytes: 2 ** 28 });
 
-/** Families that together use each kernel that any family uses, and each kind of attention, norm and position. */
+/** Families that together use each kernel that any family uses; among them latent attention, sinks, learned positions and convolutions. */
 const MOST_KERNELS = [
   ...["deepseek_v2", "gemma2", "glm_moe_dsa", "gpt2", "gpt_oss", "lfm2", "mixtral", "modernbert-decoder", "phimoe"],
   ...["qwen3_5_moe", "qwen3_next"],
 ];
 
-for (const family of usualFirst(ZOO, (place) => MOST_KERNELS.includes(ZOO[place] ?? ""))) {
+for (const family of [...MOST_KERNELS, ...onlyInAll(ZOO.filter((one) => !MOST_KERNELS.includes(one)))]) {
   test(`${family} has the CPU's loss and gradients on the twin of CUDA`, { skip: lacking }, () => {
     assert.ok(twin !== undefined && card !== undefined);
     const [{ hfConfig } = assert.fail()] = zooModels(family);
