@@ -10,7 +10,7 @@
  */
 import { type KnownKeys, requireKnownKeys } from "../config/known_keys.ts";
 import { type Device, requireDevice } from "../device/device.ts";
-import { ArgumentError, ConfigError, RendezvousError } from "../errors.ts";
+import { ArgumentError, ConfigError } from "../errors.ts";
 import { openPosix } from "../ffi/posix.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { type RankEnvironment, readRankEnvironment } from "../runtime/rank_environment.ts";
@@ -39,7 +39,7 @@ export interface ProcessGroupOptions extends Partial<ShmOptions> {
   readonly backend?: "auto" | Backend | undefined;
   /** World of a `loopback` with several ranks, which this Worker was given. */
   readonly world?: LoopbackWorld | undefined;
-  /** Meeting point of the ranks of several hosts, for `nccl`. @default the environment's, if it names several hosts */
+  /** Meeting point of the ranks of several hosts, for `nccl` and `mpi`. @default the environment's, if it names several hosts */
   readonly hosts?: HostsPlace | undefined;
 }
 
@@ -63,11 +63,13 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
     }
     return openLoopback(request.world ?? createLoopbackWorld(1), rank, device, request);
   },
-  shm: (request) => openShm(request.device, onOneHost(request)),
+  shm: (request) => openShm(request.device, inMemory(request)),
   async mpi(request) {
     const { openMpi } = await import("./data/mpi/open.ts");
-    const { localWorldSize = request.worldSize, masterAddr: address, masterPort: port } = request.launch ?? {};
-    return await openMpi(request.device, { ...inMemory(request), localWorldSize, address, port });
+    const { launch, worldSize } = request;
+    const { localWorldSize = worldSize, masterAddr: address, masterPort: port, launcher } = launch ?? {};
+    const hosts = request.hosts ?? (launcher === "torchrun" ? hostsOf(request) : undefined);
+    return await openMpi(request.device, { ...inMemory(request), localWorldSize, address, port, hosts });
   },
   async nccl(request) {
     const { openNccl } = await import("./data/nccl/open.ts");
@@ -86,20 +88,6 @@ const PLANE_MEMORIES: Readonly<Record<Backend, OpenPlaneMemory>> = {
 /** Allocates the memory of a backend's plane, for a dry run. */
 export function openPlaneMemory(backend: Backend, ...args: Parameters<OpenPlaneMemory>): ReturnType<OpenPlaneMemory> {
   return PLANE_MEMORIES[backend](...args);
-}
-
-/** Request of ranks that share one host. @throws {RendezvousError} if the environment says that they are on several */
-function onOneHost(request: Request): Request & ShmOptions {
-  const { backend, launch, worldSize } = request;
-  // If a backend is named, the environment may count the ranks of one host as several hosts, to try out meshes over hosts.
-  if (backend !== "shm" && launch !== undefined && launch.localWorldSize < worldSize) {
-    throw new RendezvousError(
-      `Backend 'shm' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}. Several ` +
-        "hosts train on cards, by backend 'nccl': take device 'cuda' ('--device cuda'); if the ranks are on one host all " +
-        "the same, name the backend 'shm'",
-    );
-  }
-  return inMemory(request);
 }
 
 /** Adds the name of the run and the directory by which processes of a host find each other's memory. */

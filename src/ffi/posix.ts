@@ -256,6 +256,11 @@ export class Posix {
     this.libc.symbols.setenv(name, value, 1);
   }
 
+  /** Takes such a variable back. */
+  clearVariable(name: string): void {
+    this.libc.symbols.unsetenv(name);
+  }
+
   /** A variable as C code sees it. */
   variable(name: string): string | undefined {
     return this.libc.symbols.getenv(name) ?? undefined;

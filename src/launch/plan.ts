@@ -77,7 +77,12 @@ export const runFlags: readonly Flag[] = [
     ),
     otherNames: ["nproc", "num-processes", "np", "n"],
   },
-  one("nnodes", "<n|min:max>", "Hosts, on each of which this command is given; several need cards", "1"),
+  one(
+    "nnodes",
+    "<n|min:max>",
+    "Hosts, on each of which this command is given; several need cards, or MPICH or Intel MPI",
+    "1",
+  ),
   one("node-rank", "<n>", "Number of this host, from 0", "0"),
   one("master-addr", "<address>", "Address of the host of rank 0, which all hosts reach", "127.0.0.1"),
   one(

@@ -8,8 +8,9 @@ import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync } from "nod
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { shellWord } from "../../src/runtime/shell_word.ts";
 import { programOf, RUNTIME } from "./rank_process.ts";
-import { orderOf, type RankEnd, type RankFunction, type WorldOptions } from "./world.ts";
+import { freePorts, orderOf, type RankEnd, type RankFunction, type WorldOptions } from "./world.ts";
 
 /** A launcher of MPI on this machine. */
 export interface MpiLauncher {
@@ -19,6 +20,55 @@ export interface MpiLauncher {
   readonly program: string;
   /** Flags by which it starts more ranks than this machine has cores. */
   readonly flags: readonly string[];
+  /** True if ranks are started without it, by torchrun's variables, and take its library alone. */
+  readonly isAbsent?: boolean;
+}
+
+/** The same libraries of MPI without their launchers, for those whose ranks need none: MPICH and its kin. */
+export function withoutLaunchers(launchers: readonly MpiLauncher[]): readonly MpiLauncher[] {
+  return launchers.filter(({ kind }) => kind !== "Open MPI").map((launcher) => ({
+    ...launcher,
+    name: `${launcher.name} without its launcher`,
+    isAbsent: true,
+  }));
+}
+
+/** File of a launcher's library; undefined for a system's own package, which has it where libraries are looked for anyway. */
+export function libraryOf({ program }: MpiLauncher): string | undefined {
+  const file = `${program.replace(/\/bin\/[^/]+$/, "")}/lib/libmpi.so.12`;
+  return existsSync(file) ? file : undefined;
+}
+
+/** Ranks of a world that a shell starts on one host. */
+export interface ShellRanks {
+  readonly ranks: readonly number[];
+  readonly worldSize: number;
+  /** Ranks that torchrun's variables place on each host. */
+  readonly localWorldSize: number;
+  /** The place at which they meet. */
+  readonly address: string;
+  readonly port: number;
+}
+
+/** The command line of a shell that starts ranks with torchrun's variables, and ends with the code of one that failed. */
+export function byShell(
+  launcher: MpiLauncher,
+  { ranks, worldSize, localWorldSize, address, port }: ShellRanks,
+  rank: readonly string[],
+): readonly string[] {
+  const library = libraryOf(launcher);
+  const variables = {
+    ...{ WORLD_SIZE: worldSize, LOCAL_WORLD_SIZE: localWorldSize, MASTER_ADDR: address, MASTER_PORT: port },
+    FULLYSHARD_TOKEN: "a secret of the tests",
+    ...library === undefined ? {} : { FULLYSHARD_MPI_LIBRARY: library },
+  };
+  const set = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(String(value))}`).join(" ");
+  const starts = ranks.map((number) => {
+    const local = `RANK=${number} LOCAL_RANK=${number % localWorldSize}`;
+    return `${set} ${local} "$0" "$@" & pids="$pids $!"`;
+  });
+  const wait = 'code=0; for pid in $pids; do wait "$pid" || code=$?; done; exit $code';
+  return ["sh", "-c", [...starts, wait].join("\n"), ...rank];
 }
 
 /** Variables that let Open MPI's launchers run in containers, as root. */
@@ -85,7 +135,7 @@ export async function runCommand(
   { env = {}, timeoutMs = 300_000, over }: CommandOptions = {},
 ): Promise<LauncherEnd> {
   const child = spawn(program, args, {
-    env: { ...withoutLaunchers(process.env), ...AS_ROOT, NO_COLOR: "1", ...env },
+    env: { ...withoutVariables(process.env), ...AS_ROOT, NO_COLOR: "1", ...env },
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,
   });
@@ -106,7 +156,7 @@ export async function runCommand(
 }
 
 /** The variables of this process, without those of a launcher that runs the tests. */
-function withoutLaunchers(variables: Readonly<Record<string, string | undefined>>): Record<string, string | undefined> {
+function withoutVariables(variables: Readonly<Record<string, string | undefined>>): Record<string, string | undefined> {
   const names = /^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PM[Ix]_.*|PMIX_.*|OMPI_.*)$/i;
   return Object.fromEntries(Object.entries(variables).filter(([name]) => !names.test(name)));
 }
@@ -121,10 +171,17 @@ export interface MpiWorldOptions<D> extends WorldOptions<D> {
 
 /** The command line that starts ranks on this host. */
 export function onThisHost(
-  { program, flags }: MpiLauncher,
+  launcher: MpiLauncher,
   size: number,
   rank: readonly string[],
 ): readonly string[] {
+  const { program, flags, isAbsent = false } = launcher;
+  if (isAbsent) {
+    const ranks = Array.from({ length: size }, (_, number) => number);
+    // A world of one host by its variables would be joined by shared memory.
+    const shape = { ranks, worldSize: size, localWorldSize: 1 };
+    return byShell(launcher, { ...shape, address: "127.0.0.1", port: freePorts() }, rank);
+  }
   return [program, ...flags, "-n", String(size), ...rank];
 }
 

@@ -22,8 +22,11 @@ export interface MpiHandle {
   readonly mpich: number;
 }
 
+/** Names of the predefined handles in use. */
+export type MpiHandleName = "MPI_COMM_WORLD" | "MPI_BYTE" | "MPI_ERRORS_RETURN";
+
 /** Predefined handles. */
-export const MPI_HANDLES: Readonly<Record<"MPI_COMM_WORLD" | "MPI_BYTE" | "MPI_ERRORS_RETURN", MpiHandle>> = {
+export const MPI_HANDLES: Readonly<Record<MpiHandleName, MpiHandle>> = {
   MPI_COMM_WORLD: { openmpi: "ompi_mpi_comm_world", mpi5: 0x101, mpich: 0x44000000 },
   MPI_BYTE: { openmpi: "ompi_mpi_byte", mpi5: 0x247, mpich: 0x4c00010d },
   MPI_ERRORS_RETURN: { openmpi: "ompi_mpi_errors_return", mpi5: 0x143, mpich: 0x54000001 },
@@ -31,6 +34,8 @@ export const MPI_HANDLES: Readonly<Record<"MPI_COMM_WORLD" | "MPI_BYTE" | "MPI_E
 
 /** Numbers of `MPI_THREAD_FUNNELED`: calls come from the thread that initialized MPI. */
 export const MPI_THREAD_FUNNELED: Readonly<Record<MpiAbi, number>> = { openmpi: 1, mpi5: 1024, mpich: 1 };
+/** Numbers of `MPI_THREAD_SERIALIZED`: calls come from any thread, one at a time. */
+export const MPI_THREAD_SERIALIZED: Readonly<Record<MpiAbi, number>> = { openmpi: 2, mpi5: 2048, mpich: 2 };
 
 /** Bytes that hold a handle, and an `MPI_Status`, of every ABI. */
 export const MPI_HANDLE_BYTES = 8;

@@ -12,7 +12,9 @@ import {
   MPI_HANDLES,
   MPI_MAX_LIBRARY_VERSION_STRING,
   MPI_THREAD_FUNNELED,
+  MPI_THREAD_SERIALIZED,
   type MpiAbi,
+  type MpiHandleName,
 } from "../../../ffi/bindings/mpi.ts";
 import { dataSymbols, openLibrary } from "../../../ffi/mod.ts";
 import type { FfiProvider, Library, NativeAddress } from "../../../ffi/types.ts";
@@ -25,9 +27,9 @@ import { runtime, scriptCommand } from "../../../runtime/processes.ts";
 export interface OpenMpiLibrary extends Pick<Library<typeof MPI_BINDINGS>, "symbols" | "provider" | "path"> {
   readonly abi: MpiAbi;
   /** Predefined handles. */
-  readonly handles: Readonly<Record<keyof typeof MPI_HANDLES, NativeAddress>>;
-  /** Number of the thread level at which one thread calls MPI. */
-  readonly funneled: number;
+  readonly handles: Readonly<Record<MpiHandleName, NativeAddress>>;
+  /** Numbers of the thread levels at which one thread calls MPI, and any thread, one at a time. */
+  readonly threads: { readonly funneled: number; readonly serialized: number };
   /** First line of what the library says of itself, e.g. `Open MPI v5.0.11, package: …`. */
   readonly version: string;
 }
@@ -72,11 +74,15 @@ export function launcherDirectories(environment: Environment, programs: readonly
 /**
  * Opens the launcher's library of MPI, or the file that FULLYSHARD_MPI_LIBRARY names.
  *
+ * @param kind of the library, by default the launcher's
  * @throws {LibraryNotFoundError} if there is none, naming the launcher's variables
  */
-export async function openMpiLibrary(provider?: FfiProvider): Promise<OpenMpiLibrary> {
+export async function openMpiLibrary(
+  provider?: FfiProvider,
+  kind: MpiLibrary | undefined = mpiLibraryOf(processSource),
+): Promise<OpenMpiLibrary> {
   const environment = processEnvironment();
-  const sonames = libraryNames(mpiLibraryOf(processSource));
+  const sonames = libraryNames(kind);
   const directories = launcherDirectories(environment, ancestors().map(({ program }) => program));
   const library = await openLibrary({ ...MPI, sonames }, { provider, environment, directories });
   return { ...library, ...await readAbi(library), version: versionOf(library) };
@@ -85,13 +91,13 @@ export async function openMpiLibrary(provider?: FfiProvider): Promise<OpenMpiLib
 type Loaded = Pick<Library<typeof MPI_BINDINGS>, "symbols" | "provider" | "path">;
 
 /** The ABI of a library, by its own word: `MPI_Abi_get_version`, then Open MPI's symbols. */
-async function readAbi(library: Loaded): Promise<Pick<OpenMpiLibrary, "abi" | "handles" | "funneled">> {
+async function readAbi(library: Loaded): Promise<Pick<OpenMpiLibrary, "abi" | "handles" | "threads">> {
   const { provider } = library;
   const entries = Object.entries(MPI_HANDLES);
   const found = await dataSymbols(library, entries.map(([, { openmpi }]) => openmpi));
   const isOpenMpi = found.every((address) => address !== provider.nullAddress);
   const abi: MpiAbi = followsMpi5(library) ? "mpi5" : isOpenMpi ? "openmpi" : "mpich";
-  const handleOf = (name: keyof typeof MPI_HANDLES): NativeAddress =>
+  const handleOf = (name: MpiHandleName): NativeAddress =>
     abi === "openmpi"
       ? at(found, entries.findIndex(([entry]) => entry === name), "handle")
       : provider.offset(provider.nullAddress, MPI_HANDLES[name][abi]);
@@ -102,7 +108,7 @@ async function readAbi(library: Loaded): Promise<Pick<OpenMpiLibrary, "abi" | "h
       MPI_BYTE: handleOf("MPI_BYTE"),
       MPI_ERRORS_RETURN: handleOf("MPI_ERRORS_RETURN"),
     },
-    funneled: MPI_THREAD_FUNNELED[abi],
+    threads: { funneled: MPI_THREAD_FUNNELED[abi], serialized: MPI_THREAD_SERIALIZED[abi] },
   };
 }
 
@@ -120,10 +126,15 @@ function versionOf({ symbols }: Loaded): string {
   return first.replaceAll("\0", "").replace(/\s+/g, " ").trim().slice(0, 80);
 }
 
-/** The error of a rank that finds no library of MPI. */
-export function withoutLibrary(error: LibraryNotFoundError, worldSize: number): LibraryNotFoundError {
+/** The error of a rank that finds no library of MPI. @param isLaunched true if a launcher of MPI started it */
+export function withoutLibrary(
+  error: LibraryNotFoundError,
+  worldSize: number,
+  isLaunched: boolean,
+): LibraryNotFoundError {
+  const ways = `start them by 'mpirun -n ${worldSize} ${runtime().name} ${scriptCommand()}'` +
+    (isLaunched ? "" : ", or install MPICH or Intel MPI on each host");
   const purpose =
-    "It joins ranks of several hosts, and those that a launcher such as mpirun starts, on the CPU: start them by " +
-    `'mpirun -n ${worldSize} ${runtime().name} ${scriptCommand()}'`;
+    `It joins ranks of several hosts, and those that a launcher such as mpirun starts, on the CPU: ${ways}`;
   return new LibraryNotFoundError(error.library, error.tried, `${purpose}. ${MPI.remedy}`);
 }

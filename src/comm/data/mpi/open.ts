@@ -12,7 +12,7 @@ import { requireSharedMemory } from "../../../runtime/processes.ts";
 import { countOf } from "../../../words.ts";
 import type { ControlOptions, ControlPlane } from "../../control_plane.ts";
 import type { DataPlane } from "../../data_plane.ts";
-import { joinHosts } from "../../hosts/join.ts";
+import { type HostsPlace, joinHosts } from "../../hosts/join.ts";
 import { NearControlPlane } from "../../hosts/near.ts";
 import { HostsControlPlane } from "../../hosts/plane.ts";
 import { ProcessGroup } from "../../process_group.ts";
@@ -24,15 +24,18 @@ import { withoutLibrary } from "./library.ts";
 import { meet, type MeetingOptions } from "./meeting.ts";
 import { Moves } from "./moves.ts";
 import { MpiDataPlane } from "./plane.ts";
-import { type JoinDeadline, type MpiProcess, openMpiProcess } from "./process.ts";
+import { type JoinDeadline, type MpiProcess, openedMpi, openMpiProcess } from "./process.ts";
 import { hostsOf } from "./turns.ts";
 import { LevelsDataPlane } from "./two_levels.ts";
+import { openMpiWithoutLauncher } from "./without_launcher.ts";
 
 /** Options of ranks that MPI joins. */
 export interface MpiOptions extends ControlOptions, StagingOptions, MeetingOptions {
   /** This rank and the number of ranks, as the launcher says. */
   readonly rank: number;
   readonly worldSize: number;
+  /** The store's place, for ranks that no launcher of MPI started. @default MPI joins them first, as its launcher says */
+  readonly hosts: HostsPlace | undefined;
   /** Seconds to wait for a rank that has not started; default 60. */
   readonly joinTimeoutSeconds?: number | undefined;
   /** Directory of the files by which ranks of a host share memory. @default /dev/shm */
@@ -57,26 +60,23 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
     throw new ArgumentError(`Backend 'mpi' moves memory of the host, but the device is ${device.name}: use 'nccl'`);
   }
   requireSharedMemory();
-  const { rank, worldSize, joinTimeoutSeconds: seconds = 60 } = options;
+  const { rank, worldSize, joinTimeoutSeconds: seconds = 60, hosts: place } = options;
   const deadline: JoinDeadline = { at: performance.now() + seconds * 1000, seconds };
-  const mpi = await initialize(deadline, worldSize, options.localWorldSize);
-  if (mpi.rank !== rank || mpi.size !== worldSize) {
-    throw new RendezvousError(
-      `The launcher says that this is rank ${rank} of ${worldSize}, but MPI (${mpi.library.version}, ${mpi.library.path}) ` +
-        `that it is rank ${mpi.rank} of ${mpi.size}: start the ranks by mpirun or mpiexec of that library, or set ` +
-        "FULLYSHARD_MPI_LIBRARY to the launcher's",
-    );
-  }
-  const [posix, sockets] = [await openPosix(), await openSockets()];
-  const meeting = await meet(mpi, sockets, options, deadline);
-  const control = await joinHosts({ ...options, ...meeting });
-  mpi.isSilent = () => control.isCutOff;
-  mpi.report = (text) => control.report(text);
+  const posix = await openPosix();
+  // Ranks that have MPI already meet by it again: their first store may still hold the port that their variables name.
+  const hasMpi = openedMpi() !== undefined;
+  const joined: Joined = place === undefined || hasMpi
+    ? await joinLaunched(hasMpi ? { ...options, port: undefined } : options, deadline)
+    : { control: await joinHosts({ ...options, ...place }), token: place.token, mpi: undefined };
+  const { control, token } = joined;
   using kept = new DisposableStack();
   try {
-    const hosts = kept.use(await findHosts(control, posix, meeting.token, options.directory));
-    mpi.sharesCores = hosts.sharesCores;
-    const numHosts = new Set(hosts.hostOf).size;
+    const hosts = kept.use(await findHosts(control, posix, token, options.directory));
+    const { hostOf, sharesCores } = hosts;
+    const mpi = joined.mpi ?? await named(worldSize, false, () => openMpiWithoutLauncher(control, hostOf, deadline));
+    const numHosts = new Set(hostOf).size;
+    mpi.sharesCores = sharesCores;
+    mpi.report = (text) => control.report(text);
     mpi.isSilent = () => control.isCutOff || (numHosts > 1 && control.isLate);
     const where = `${countOf(numHosts, "host")}, joined by MPI: ${mpi.library.version}`;
     if (rank === 0) options.report?.(`${countOf(worldSize, "rank")} on ${where}`);
@@ -90,11 +90,39 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   }
 }
 
-async function initialize(deadline: JoinDeadline, worldSize: number, localWorldSize: number): Promise<MpiProcess> {
+/** Ranks that have joined at a store. */
+interface Joined {
+  readonly control: HostsControlPlane;
+  /** A text that only the ranks of this run have. */
+  readonly token: string;
+  /** Undefined if MPI is not initialized yet. */
+  readonly mpi: MpiProcess | undefined;
+}
+
+/** Joins ranks that a launcher of MPI started, or that have MPI already: MPI first, which tells them where the store is. */
+async function joinLaunched(options: MpiOptions, deadline: JoinDeadline): Promise<Joined> {
+  const { rank, worldSize, localWorldSize } = options;
+  const mpi = await named(worldSize, true, () => openMpiProcess(deadline, localWorldSize));
+  if (mpi.rank !== rank || mpi.size !== worldSize) {
+    throw new RendezvousError(
+      `The launcher says that this is rank ${rank} of ${worldSize}, but MPI (${mpi.library.version}, ${mpi.library.path}) ` +
+        `that it is rank ${mpi.rank} of ${mpi.size}: start the ranks by mpirun or mpiexec of that library, or set ` +
+        "FULLYSHARD_MPI_LIBRARY to the launcher's",
+    );
+  }
+  const meeting = await meet(mpi, await openSockets(), options, deadline);
+  const control = await joinHosts({ ...options, ...meeting });
+  mpi.isSilent = () => control.isCutOff;
+  mpi.report = (text) => control.report(text);
+  return { mpi, control, token: meeting.token };
+}
+
+/** Opens MPI. @throws {LibraryNotFoundError} with what it is needed for */
+async function named(worldSize: number, isLaunched: boolean, open: () => Promise<MpiProcess>): Promise<MpiProcess> {
   try {
-    return await openMpiProcess(deadline, localWorldSize);
+    return await open();
   } catch (error) {
-    throw error instanceof LibraryNotFoundError ? withoutLibrary(error, worldSize) : error;
+    throw error instanceof LibraryNotFoundError ? withoutLibrary(error, worldSize, isLaunched) : error;
   }
 }
 

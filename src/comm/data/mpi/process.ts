@@ -9,9 +9,14 @@
  * - After a failure a rank makes no call any more, as messages may be under way from memory that is freed. It leaves after {@link
  *   LINGER_MS}: so the others have the time to say why, before the launcher kills them. Where a host cannot be reached, or its ranks were
  *   late for longer than ranks may be, the launcher is ended then (`launcher_end.ts`).
+ * - Without a launcher of MPI a rank leaves at once after a failure: nobody kills the others for it. Else it leaves behind a second
+ *   barrier: a library may still hold its messages of the first, which would be lost with the process. The second ends only once the
+ *   first has ended for all, and is given up after {@link FLUSH_MS}. `MPI_Finalize` would ask for ranks whose store is closed by then.
  *
- * Note [The beginning of MPI]: `MPI_Init` blocks until all ranks have come. A rank that fails before it tells its launcher
- * (`early_end.ts`); for one that ends otherwise, the system's alarm ends this process at the deadline, and the launcher says so.
+ * Note [The beginning of MPI]: `MPI_Init` blocks until all ranks have come.
+ * - Under a launcher of MPI a rank that fails before it tells its launcher (`early_end.ts`); for one that ends otherwise, the system's
+ *   alarm ends this process at the deadline, and the launcher says so.
+ * - Without one the ranks have joined at a store before, and a Worker makes the call (`without_launcher.ts`).
  *
  * @module
  */
@@ -31,6 +36,8 @@ import { requireRoom } from "./room.ts";
 /** Longest time that a rank waits at its end for the others, and the time that it gives them after a failure. */
 const FAREWELL_MS = 60_000;
 const LINGER_MS = 1500;
+/** Longest time that a rank without a launcher of MPI waits at its end for others to have its last messages. */
+const FLUSH_MS = 500;
 /** Pause between two tests of a request that takes long. */
 const TEST_MS = 1;
 
@@ -69,32 +76,20 @@ export class MpiProcess {
   sharesCores = false;
   /** Receives a line for the user. */
   report: (text: string) => void = () => {};
-  readonly #calls: ProcessCalls;
-  readonly #launcher: PmiStream | undefined;
+  readonly #calls: Pick<ProcessCalls, "kill">;
+  readonly #launcher: PmiStream | "none" | undefined;
 
-  /** Use {@link openMpiProcess}. */
+  /**
+   * Takes MPI once it is initialized. Use {@link openMpiProcess} or `openMpiWithoutLauncher`.
+   *
+   * @param launcher the stream to it; undefined if it has given none, "none" if there is no launcher of MPI
+   */
   constructor(
     library: OpenMpiLibrary,
-    deadline: JoinDeadline,
-    calls: ProcessCalls,
-    launcher: PmiStream | undefined,
+    calls: Pick<ProcessCalls, "kill">,
+    launcher: PmiStream | "none" | undefined,
   ) {
-    const { symbols, provider, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN }, funneled } = library;
-    const isInitialized = new Int32Array(1);
-    symbols.MPI_Initialized(isInitialized);
-    if (isInitialized[0] !== 0) {
-      throw new UnsupportedError("Cannot share MPI with other code of this process that has initialized it already");
-    }
-    const provided = Int32Array.of(-1);
-    mpiBegins();
-    calls.alarm(secondsUntil(deadline));
-    symbols.MPI_Init_thread(provider.nullAddress, provider.nullAddress, funneled, provided);
-    calls.alarm(0);
-    if (at(provided, 0, "thread level") < funneled) {
-      throw new UnsupportedError(
-        `Cannot use ${library.path}: it was built without threads (MPI_THREAD_FUNNELED), and runtimes have several`,
-      );
-    }
+    const { symbols, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN } } = library;
     symbols.MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     [this.#calls, this.#launcher] = [calls, launcher];
     this.library = library;
@@ -158,18 +153,18 @@ export class MpiProcess {
   #end(hasFailed: boolean, printError: () => void): void {
     const { symbols } = this.library;
     if (hasFailed) {
+      if (this.#launcher === "none") return;
       blockFor(LINGER_MS);
       if (!this.isSilent()) return;
       printError();
       endLauncher((pid, signal) => this.#calls.kill(pid, signal), this.report);
       return;
     }
-    const end = performance.now() + FAREWELL_MS;
     try {
-      const request = this.requests.begin((slot) => symbols.MPI_Ibarrier(this.#communicator, slot));
-      while (!this.requests.test(request)) {
-        if (performance.now() > end) return;
-        blockFor(TEST_MS);
+      if (!this.#meetAtEnd(FAREWELL_MS)) return;
+      if (this.#launcher === "none") {
+        this.#meetAtEnd(FLUSH_MS);
+        return;
       }
       symbols.MPI_Finalize();
       if (!runsExitHandlers()) this.#launcher?.finalize();
@@ -177,6 +172,17 @@ export class MpiProcess {
       // A dead rank ends the barrier; what the run had to say of it has been said.
       if (!(error instanceof NativeError)) throw error;
     }
+  }
+
+  /** A barrier that is given up after a time. @returns false then */
+  #meetAtEnd(limitMs: number): boolean {
+    const end = performance.now() + limitMs;
+    const request = this.requests.begin((slot) => this.library.symbols.MPI_Ibarrier(this.#communicator, slot));
+    while (!this.requests.test(request)) {
+      if (performance.now() > end) return false;
+      blockFor(TEST_MS);
+    }
+    return true;
   }
 }
 
@@ -187,8 +193,19 @@ function secondsUntil({ at: end }: JoinDeadline): number {
 
 let opened: Promise<MpiProcess> | undefined;
 
+/** MPI as this process has it already; undefined if it was not initialized yet, which a process can do once. */
+export function openedMpi(): Promise<MpiProcess> | undefined {
+  return opened;
+}
+
+/** Keeps MPI for later groups of this process. */
+export function keepMpi(mpi: MpiProcess): void {
+  opened = Promise.resolve(mpi);
+}
+
 /**
- * Initializes MPI, or gives what this process has already. Blocks until all ranks have come so far; see Note [The beginning of MPI].
+ * Initializes MPI under its launcher, or gives what this process has already. Blocks until all ranks have come so far; see Note [The
+ * beginning of MPI].
  *
  * @throws {FileError} as {@link requireRoom}
  */
@@ -198,9 +215,35 @@ export function openMpiProcess(deadline: JoinDeadline, localWorldSize: number): 
 
 async function begin(deadline: JoinDeadline, localWorldSize: number): Promise<MpiProcess> {
   const posix = await openPosix();
+  const calls: ProcessCalls = posix.libc.symbols;
   const library = await openMpiLibrary();
   requireRoom(posix, library, localWorldSize);
-  const mpi = new MpiProcess(library, deadline, posix.libc.symbols, await openPmiStream());
+  requireFresh(library);
+  mpiBegins();
+  calls.alarm(secondsUntil(deadline));
+  initialize(library, "funneled");
+  calls.alarm(0);
+  const mpi = new MpiProcess(library, calls, await openPmiStream());
   await mpi.duplicate(deadline);
   return mpi;
+}
+
+/** Refuses a process in which MPI runs already. @throws {UnsupportedError} then */
+export function requireFresh({ symbols }: OpenMpiLibrary): void {
+  const isInitialized = new Int32Array(1);
+  symbols.MPI_Initialized(isInitialized);
+  if (isInitialized[0] !== 0) {
+    throw new UnsupportedError("Cannot share MPI with other code of this process that has initialized it already");
+  }
+}
+
+/** Initializes MPI for one thread at a time. @throws {UnsupportedError} if the library has no threads */
+export function initialize(library: OpenMpiLibrary, level: keyof OpenMpiLibrary["threads"]): void {
+  const { symbols, provider: { nullAddress }, path, threads } = library;
+  const provided = Int32Array.of(-1);
+  symbols.MPI_Init_thread(nullAddress, nullAddress, threads[level], provided);
+  if (at(provided, 0, "thread level") < threads[level]) {
+    const name = `MPI_THREAD_${level.toUpperCase()}`;
+    throw new UnsupportedError(`Cannot use ${path}: it was built without threads (${name}), and runtimes have several`);
+  }
 }
