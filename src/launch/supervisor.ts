@@ -206,7 +206,9 @@ class Supervisor {
       // A rank that ends by itself may leave others waiting.
       const over = (): void => {
         const isOver = this.#terminated || this.#userSignal !== undefined;
-        if (end !== undefined && !isOver && !isTold) this.#onEnd({ rank, ...end, record: this.#records.get(rank) });
+        // Once a step is taken, all ranks have joined: none waits for this one to come.
+        const isAwaited = !isOver && !isTold && !this.#words.hasBegun;
+        if (end !== undefined && isAwaited) this.#onEnd({ rank, ...end, record: this.#records.get(rank) });
         isTold = true;
         resolve();
       };

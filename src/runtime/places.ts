@@ -6,7 +6,8 @@
  * 1. A process stays only if another rank has failed, or ranks are let in; one that has failed by itself ends.
  * 2. All that a training holds is closed when it ends, by a failure too: the next one opens device, group, model and data anew, and reads
  *   the state that was kept, as a new process does. So it has the same bits.
- * 3. Memory of cards, and of transports between hosts, is left by a process's end alone: ranks on cards are new processes.
+ * 3. Memory of cards, and of transports between hosts, is left by a process's end alone: ranks on cards, and of several hosts, are new
+ *   processes.
  *
  * @module
  */
@@ -18,7 +19,7 @@ import { terminal } from "./terminal.ts";
 
 /** The places of this process. */
 export class Places {
-  /** True once a training has found that this process may take another place. */
+  /** True once the present training has found that this process may take another place. */
   stays = false;
 
   /** Waits for the next place, and takes its variables; false if there is none any more. */

@@ -151,6 +151,7 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
   const places = new Places();
   if (environment.flag("FULLYSHARD_ELASTIC_SPARE") && !await places.next()) return 0;
   for (;;) {
+    places.stays = false;
     const { code, leaves } = await trainOnce(script, places);
     if (!leaves || !await places.next()) return code;
   }

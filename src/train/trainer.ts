@@ -90,7 +90,8 @@ async function runOn(
   });
   journal.follow(() => run.group.flightRecord());
   // See Note [A process that stays].
-  if (elastic !== undefined && run.device.traits.backend === "shm") options.output.elastic?.({ stays: true });
+  const leavesNothing = run.device.traits.backend === "shm" && run.group.kind !== "mpi";
+  if (elastic !== undefined && leavesNothing) options.output.elastic?.({ stays: true });
   const training = new Training(config, { ...options, log }, run, journal, elastic);
   try {
     const result = await training.train();
