@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { type MpiLauncher, runCommand, scriptCommandOf } from "../../tests/support/mpi_world.ts";
-import type { Hosts } from "./hosts.ts";
+import { type Hosts, processesOn } from "./hosts.ts";
 import type { ClusterItem, Layout, RuntimeName } from "./items.ts";
 
 const SCRIPT: URL = new URL("../../tests/train/scripts/tiny.ts", import.meta.url);
@@ -203,7 +203,7 @@ async function tryFault(
       return { status: "fail", reason: `${took.join(", ")}: ${words.join(" | ")} ${output}`.slice(0, 1200) };
     }
   } else {
-    for (const pid of pidsOf("fullyshard2")) signal(pid, "SIGKILL");
+    for (const pid of processesOn(2)) signal(pid, "SIGKILL");
     const taken = linesOf(out).length;
     took.push(`${taken} steps taken`);
     await trainHere(runtime, size, flagsIn(out, data));
@@ -268,14 +268,9 @@ function sentenceOf(text: string): readonly string[] {
   return line === undefined ? [] : [line.trim().slice(0, 420)];
 }
 
-function pidsOf(namespace: string): readonly number[] {
-  const { stdout } = spawnSync("ip", ["netns", "pids", namespace], { encoding: "utf8" });
-  return stdout.split("\n").filter((line) => line !== "").map(Number);
-}
-
 /** Ranks of host 2. */
 function ranksOfHost(): readonly number[] {
-  const ranks = pidsOf("fullyshard2").filter(isRank);
+  const ranks = processesOn(2).filter(isRank);
   if (ranks.length === 0) throw new Error("no rank on host 2");
   return ranks;
 }
@@ -287,7 +282,7 @@ function isRank(pid: number): boolean {
 
 /** Signals all processes of host 2, the last ones first. */
 function signalHost(name: "SIGSTOP" | "SIGCONT" | "SIGKILL"): void {
-  for (const pid of pidsOf("fullyshard2").toReversed()) signal(pid, name);
+  for (const pid of processesOn(2).toReversed()) signal(pid, name);
 }
 
 function signal(pid: number, name: "SIGSTOP" | "SIGCONT" | "SIGKILL"): void {

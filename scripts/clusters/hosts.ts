@@ -6,9 +6,11 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { shellWord } from "../../src/runtime/shell_word.ts";
-import type { MpiLauncher } from "../../tests/support/mpi_world.ts";
+import { byShell, type MpiLauncher } from "../../tests/support/mpi_world.ts";
 
 const BRIDGE = "fullyshard";
+/** Port on the first host at which ranks meet that no launcher of MPI starts. */
+const PORT = 29_501;
 const script = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
 /** Hosts that exist until they are disposed. */
@@ -86,11 +88,13 @@ export function makeHosts(count: number, rate?: string): Hosts {
  */
 export function onHosts(
   { addresses }: Pick<Hosts, "addresses">,
-  { kind, program, flags }: MpiLauncher,
+  launcher: MpiLauncher,
   counts: readonly number[],
   rank: readonly string[],
   inTurn = false,
 ): readonly string[] {
+  const { kind, program, flags } = launcher;
+  if (launcher.isAbsent === true) return ["sh", "-c", shellsOn(addresses, launcher, counts, rank, inTurn)];
   const size = counts.reduce((sum, count) => sum + count, 0);
   const names = addresses.map((_, index) => `host${index + 1}`);
   const list = names.map((name, host) => `${name}:${counts[host]}`).join(",");
@@ -105,6 +109,38 @@ export function onHosts(
     ]
     : [program, "-launcher", "ssh", "-launcher-exec", script("./rsh.sh"), "-iface", "e0"]
       .concat(each === undefined ? ["-hosts", list] : ["-ppn", String(each), "-hosts", names.join(",")]);
-  const line = [...start, "-n", String(size), ...rank].map(shellWord).join(" ");
-  return [script("./in_host.sh"), "1", line];
+  return onHost(1, [...start, "-n", String(size), ...rank]);
+}
+
+/** A script that starts ranks with torchrun's variables on each host, and ends with the code of a host that failed. */
+function shellsOn(
+  addresses: readonly string[],
+  launcher: MpiLauncher,
+  counts: readonly number[],
+  rank: readonly string[],
+  inTurn: boolean,
+): string {
+  const worldSize = counts.reduce((sum, count) => sum + count, 0);
+  const isEven = !inTurn && counts.every((count) => count === counts[0]);
+  const [address = ""] = addresses;
+  const shape = { worldSize, localWorldSize: isEven ? counts[0] ?? 1 : 1, address, port: PORT };
+  let first = 0;
+  const lines = counts.map((count, host) => {
+    const ranks = Array.from({ length: count }, (_, i) => inTurn ? host + i * counts.length : first + i);
+    first += count;
+    const command = onHost(host + 1, byShell(launcher, { ...shape, ranks }, rank));
+    return `${command.map(shellWord).join(" ")} & pids="$pids $!"`;
+  });
+  return [...lines, 'code=0; for pid in $pids; do wait "$pid" || code=$?; done; exit $code'].join("\n");
+}
+
+/** The command line that runs a command on a host, with a name, processes and shared memory of its own. */
+export function onHost(host: number, command: readonly string[]): readonly string[] {
+  return [script("./in_host.sh"), String(host), command.map(shellWord).join(" ")];
+}
+
+/** The processes of a host. */
+export function processesOn(host: number): readonly number[] {
+  const { stdout } = spawnSync("ip", ["netns", "pids", `fullyshard${host}`], { encoding: "utf8" });
+  return stdout.split("\n").filter((line) => line !== "").map(Number);
 }

@@ -8,7 +8,7 @@
  */
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
-import { mpiLaunchers, NO_MPI } from "../../tests/support/mpi_world.ts";
+import { type MpiLauncher, mpiLaunchers, NO_MPI, withoutLaunchers } from "../../tests/support/mpi_world.ts";
 import { CUT, cutItem, faultItems } from "./faults.ts";
 import { hostFaultItems } from "./host_faults.ts";
 import { type Hosts, hostsObstacle, makeHosts } from "./hosts.ts";
@@ -28,6 +28,8 @@ import { variableItems } from "./variables.ts";
 /** Kinds of items, and the libraries that are looked for. */
 const KINDS = ["planes", "bits", "faults", "hosts", "launch", "bytes"] as const;
 const LIBRARIES = ["Open MPI", "MPICH", "Intel MPI"] as const;
+/** Kinds that show a library, also without its launcher; the others show a launcher. */
+const OF_LIBRARIES: readonly (typeof KINDS[number])[] = ["planes", "bits"];
 const RUNTIMES: readonly RuntimeName[] = ["bun", "deno"];
 
 const flags: readonly Flag[] = [
@@ -74,13 +76,16 @@ async function main(argv: readonly string[]): Promise<number> {
   const only = uses.get("only")?.texts.at(-1) ?? "";
   const where = uses.get("where")?.texts.at(-1) ?? "";
   const isWanted = ({ name }: Layout): boolean => name.includes(where);
-  const launchers = mpiLaunchers().filter(({ name }) => name.includes(only));
+  const found = mpiLaunchers();
+  const launchers = [...found, ...withoutLaunchers(found)].filter(({ name }) => name.includes(only));
   for (const library of LIBRARIES) {
     if (launchers.some(({ kind }) => kind === library) || !library.includes(only)) continue;
     add({ name: `${library}: all of it`, status: "skip", reason: NO_MPI });
   }
-  const wants = (kind: typeof KINDS[number]): boolean => kinds.includes(kind);
+  const wantsOf = ({ isAbsent = false }: MpiLauncher) => (kind: typeof KINDS[number]): boolean =>
+    kinds.includes(kind) && (!isAbsent || OF_LIBRARIES.includes(kind));
   for (const launcher of launchers) {
+    const wants = wantsOf(launcher);
     for (const runtime of RUNTIMES) {
       const here = (kind: typeof KINDS[number], ...sizes: readonly number[]): readonly Layout[] =>
         wants(kind) ? sizes.map(oneHost).filter(isWanted) : [];
@@ -105,6 +110,7 @@ async function main(argv: readonly string[]): Promise<number> {
     using four = makeHosts(4);
     const hosts: Hosts = { ...four, addresses: four.addresses.slice(0, 2) };
     for (const launcher of launchers) {
+      const wants = wantsOf(launcher);
       for (const { layout, runtimes, kinds: ofLayout } of placements(hosts, four)) {
         const here = (kind: typeof KINDS[number]): boolean =>
           ofLayout.includes(kind) && wants(kind) && isWanted(layout);

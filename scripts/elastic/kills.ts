@@ -8,12 +8,13 @@
 import * as fs from "node:fs";
 import * as os from "node:os";
 import process from "node:process";
-import { philox4x32 } from "../../src/random.ts";
-import { type TemporaryDirectory, temporaryDirectory } from "../../tests/support/temporary.ts";
-import { type Ended, essence, flagsIn, metricLines, startRun } from "../../tests/train/runs.ts";
+import { temporaryDirectory } from "../../tests/support/temporary.ts";
+import { type Ended, flagsIn, metricLines, startRun } from "../../tests/train/runs.ts";
 import { keepRanks } from "../../tests/train/kept_ranks.ts";
 import { processesOf, signal } from "../faults/members.ts";
-import { ONE_STREAM, Story, type World } from "./story.ts";
+import { ByHand, differences, worldsText } from "./by_hand.ts";
+import { randomNumbers, round, type Seconds, secondsOf, sleep } from "./moments.ts";
+import { ONE_STREAM, Story } from "./story.ts";
 
 /** What was seen. */
 export interface ElasticReport {
@@ -26,7 +27,7 @@ export interface ElasticReport {
   /** Starts with each number of ranks, from 1. */
   readonly starts_by_ranks: Readonly<Record<string, number>>;
   /** From a kill to the next step's line, where no other kill came between. */
-  readonly restart_seconds: { readonly median: number; readonly most: number; readonly count: number };
+  readonly restart_seconds: Seconds;
   /** Of the machine, as it began: other programs' work is in the times. */
   readonly load: number;
   /** What is wrong. */
@@ -112,81 +113,32 @@ export async function killRanks(
   if (left.length > 0) wrong.push(`in memory is left: ${left.join(", ")}`);
   fs.rmSync(env.FULLYSHARD_SHM_DIRECTORY, { recursive: true });
   const steps = metricLines(folder).length;
-  if (wrong.length === 0) wrong.push(...await compare(folder, flags, story.worlds(steps), steps, runtime));
-  const sorted = restarts.toSorted((a, b) => a - b);
+  const worlds = story.worlds(steps);
+  if (wrong.length === 0) {
+    // Two more steps on both sides: the models are written at the end.
+    const last = { ranks: MOST, last: steps + 2 };
+    using ranks = keepRanks(runtime);
+    const byHand = new ByHand(ranks, flags, MICRO_BATCHES);
+    wrong.push(
+      ...await byHand.take([...worlds, last], folder.file("hand")) ?? await byHand.take([last], undefined) ??
+        differences(folder, "hand"),
+    );
+  }
   const byRanks = Map.groupBy(story.segments, ({ ranks }) => ranks);
   return {
     kills: killed,
     steps,
     starts: story.starts,
-    worlds: story.worlds(steps).map(({ ranks, last }) => `${ranks} to ${last}`).join(", "),
+    worlds: worldsText(worlds),
     starts_by_ranks: Object.fromEntries([...byRanks].sort().map(([ranks, starts]) => [ranks, starts.length])),
-    restart_seconds: {
-      median: round(sorted[Math.floor(sorted.length / 2)]),
-      most: round(sorted.at(-1)),
-      count: sorted.length,
-    },
+    restart_seconds: secondsOf(restarts),
     load: round(load),
     wrong,
   };
-}
-
-/**
- * Takes the same steps by hand, and two more on both sides, after which the models are compared. The processes of these ranks are kept from
- * one number of ranks to the next.
- */
-async function compare(
-  folder: TemporaryDirectory,
-  flags: readonly string[],
-  worlds: readonly World[],
-  steps: number,
-  runtime: "bun" | "deno",
-): Promise<string[]> {
-  const hand = ["--out", folder.file("hand"), "--resume", "auto"];
-  const byHand = [...worlds.map(({ ranks, last }) => ({ ranks, last, out: hand })), {
-    ranks: MOST,
-    last: steps + 2,
-    out: hand,
-  }];
-  using kept = keepRanks(runtime);
-  for (const { ranks, last, out } of [...byHand, { ranks: MOST, last: steps + 2, out: ["--resume", "auto"] }]) {
-    const isLast = last === steps + 2;
-    const length = isLast ? ["--steps", String(last)] : ["--steps", "1000000", "--stop-after", String(last)];
-    const division = ["--micro-batches", String(MICRO_BATCHES[ranks])];
-    const { code, stderr } = await kept.run([...flags, ...length, ...out, ...division], { ranks });
-    if (code !== 0) return [`the run by hand on ${ranks} ranks to step ${last} ended with ${code}:\n${stderr}`];
-  }
-  const [run, alike] = [metricLines(folder), metricLines(folder, "hand")].map((lines) => lines.map(essence));
-  const first = run?.findIndex((line, i) => line !== alike?.[i]) ?? 0;
-  const wrong = first < 0 && run?.length === alike?.length
-    ? []
-    : [`step ${first + 1} differs: ${run?.[first]}, by hand ${alike?.[first]}`];
-  const model = "model/model.safetensors";
-  const [own, other] = [`out/${model}`, `hand/${model}`].map((file) => fs.readFileSync(folder.file(file)));
-  if (own === undefined || other === undefined || !own.equals(other)) wrong.push("the models differ");
-  return wrong;
 }
 
 /** Waits for the next line of a step, or for the end. */
 async function stepAfter(story: Story, isOver: () => boolean): Promise<void> {
   const before = story.steppedAt;
   while (Object.is(story.steppedAt, before) && !isOver()) await sleep(2);
-}
-
-/** Numbers from 0 to 1, by Philox. */
-function randomNumbers(seed: number): () => number {
-  const out = new Uint32Array(4);
-  let counter = 0;
-  return () => {
-    philox4x32(out, counter++, 0, 0, 0, seed, 0);
-    return (out[0] ?? NaN) / 2 ** 32;
-  };
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
-}
-
-function round(seconds = NaN): number {
-  return Math.round(seconds * 100) / 100;
 }

@@ -21,13 +21,15 @@ export interface World {
 /** A shell's command by which a run writes both streams into one: from two, lines come in any order. */
 export const ONE_STREAM = "exec 2>&1";
 
-/** Follows a run that was started with {@link ONE_STREAM}. */
+/** Follows a run whose launchers were started with {@link ONE_STREAM}. */
 export class Story {
   readonly segments: Segment[] = [];
   /** Starts of ranks, also of those that ended before they had gone on from anywhere. */
   starts: number = 0;
   /** Ranks of a start that has not gone on yet. */
   #ranks: number | undefined;
+  /** The last step that a line told of; 0 for none. */
+  lastStep: number = 0;
   /** Time of the last line of a step, in milliseconds. */
   steppedAt: number = NaN;
   /** Called at each line of a step. */
@@ -35,7 +37,12 @@ export class Story {
   /** Called when ranks are started again. */
   onGoOn: () => void = () => {};
 
-  constructor({ child }: Pick<Running, "child">) {
+  constructor(...launchers: readonly Pick<Running, "child">[]) {
+    for (const launcher of launchers) this.follow(launcher);
+  }
+
+  /** Reads one more launcher of the run, such as a host's that comes back. */
+  follow({ child }: Pick<Running, "child">): void {
     let rest = "";
     child.stdout?.on("data", (text: string) => {
       const lines = (rest + text).split("\n");
@@ -63,8 +70,10 @@ export class Story {
     if (ranks !== undefined) [this.#ranks, this.starts] = [Number(ranks), this.starts + 1];
     const resumed = /Resumed .*at step (\d+)/.exec(line)?.[1];
     if (resumed !== undefined) this.#goOn(Number(resumed));
-    if (!/step \d+\/\d+ /.test(line)) return;
+    const step = /step (\d+)\/\d+ /.exec(line)?.[1];
+    if (step === undefined) return;
     this.#goOn(0); // from nowhere, if nothing was kept
+    this.lastStep = Number(step);
     this.steppedAt = performance.now();
     this.onStep();
   }

@@ -49,6 +49,8 @@ export interface Start {
   readonly script?: string;
   /** A shell command to run before, e.g. `ulimit -f 8`. */
   readonly shell?: string;
+  /** Makes the command line that runs a command elsewhere, such as on a host of its own. @default here */
+  readonly elsewhere?: (command: readonly string[]) => readonly string[];
 }
 
 /** Variables of a launch that a test's own environment might carry. */
@@ -72,10 +74,9 @@ function flights(): string {
   return flightDirectory = made;
 }
 
-function start(command: readonly string[], { env = {}, shell }: Start): Running {
-  const [program = "", ...args] = shell === undefined
-    ? command
-    : ["/bin/sh", "-c", `${shell}; exec "$0" "$@"`, ...command];
+function start(command: readonly string[], { env = {}, shell, elsewhere = (line) => line }: Start): Running {
+  const line = shell === undefined ? command : ["/bin/sh", "-c", `${shell}; exec "$0" "$@"`, ...command];
+  const [program = "", ...args] = elsewhere(line);
   const inherited = Object.entries(process.env).filter(([name]) => {
     return !launchNames.includes(name) && !name.startsWith("FULLYSHARD_");
   });
