@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { at } from "../../../at.ts";
 import { InternalError, RendezvousError } from "../../../errors.ts";
 import type { Sockets } from "../../../ffi/sockets.ts";
 
@@ -30,7 +31,7 @@ export class PmiServer implements Disposable {
   readonly #place: PmiPlace;
   readonly #exchange: (own: Uint8Array) => readonly Uint8Array[];
   readonly #listener: number;
-  readonly #id: number = 1 + Math.floor(crypto.getRandomValues(new Uint32Array(1))[0] ?? 0) % 2 ** 30;
+  readonly #id: number = 1 + at(crypto.getRandomValues(new Uint32Array(1)), 0, "number") % 2 ** 30;
   /** The library's stream; undefined until it has opened one. */
   #stream: number | undefined;
   /** True once that stream has named the process' number. */
