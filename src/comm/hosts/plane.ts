@@ -156,6 +156,16 @@ export class HostsControlPlane extends SharedControlPlane {
     this.compareCalls();
   }
 
+  /** Looks once whether all ranks are there. Never waits. @throws {CollectiveError} if a rank has died, or stopped all */
+  requireAll(stage: string): void {
+    this.#link.look();
+    const dead = this.worldRanks.find((rank) => this.world.deathOf(rank) !== undefined);
+    if (dead !== undefined && !this.stopped) {
+      this.stop(`rank ${dead} ${this.world.deathOf(dead)} while this rank waited for ${stage}`, dead);
+    }
+    if (this.stopped) super.watch(() => false, stage);
+  }
+
   /** True once ranks of another host cannot be reached any more. */
   get isCutOff(): boolean {
     return this.#link.isCutOff;

@@ -132,9 +132,12 @@ export function withoutLibrary(
   worldSize: number,
   isLaunched: boolean,
 ): LibraryNotFoundError {
-  const ways = `start them by 'mpirun -n ${worldSize} ${runtime().name} ${scriptCommand()}'` +
-    (isLaunched ? "" : ", or install MPICH or Intel MPI on each host");
+  const byLauncher = `start them by 'mpirun -n ${worldSize} ${runtime().name} ${scriptCommand()}'`;
+  const ways = isLaunched
+    ? `${byLauncher}. ${MPI.remedy}`
+    : `install MPICH or Intel MPI on each host, for example by 'pip install mpich' in an active virtual environment, or ${byLauncher}; ` +
+      "FULLYSHARD_MPI_LIBRARY names a file elsewhere";
   const purpose =
     `It joins ranks of several hosts, and those that a launcher such as mpirun starts, on the CPU: ${ways}`;
-  return new LibraryNotFoundError(error.library, error.tried, `${purpose}. ${MPI.remedy}`);
+  return new LibraryNotFoundError(error.library, error.tried, purpose);
 }

@@ -5,7 +5,7 @@
  */
 import { at } from "../../../at.ts";
 import type { Device } from "../../../device/device.ts";
-import { ArgumentError, InternalError, LibraryNotFoundError, RendezvousError } from "../../../errors.ts";
+import { ArgumentError, ConfigError, InternalError, LibraryNotFoundError, RendezvousError } from "../../../errors.ts";
 import { openPosix } from "../../../ffi/posix.ts";
 import { openSockets } from "../../../ffi/sockets.ts";
 import { requireSharedMemory } from "../../../runtime/processes.ts";
@@ -47,6 +47,7 @@ export interface MpiOptions extends ControlOptions, StagingOptions, MeetingOptio
  *
  * @param device a device whose memory lies in this process
  * @throws {ArgumentError} if the device's memory lies elsewhere
+ * @throws {ConfigError} if hosts cannot have equal numbers of ranks, without a launcher of MPI
  * @throws {LibraryNotFoundError} if MPI is not found
  * @throws {FileError} if /dev/shm has no room for it
  * @throws {RendezvousError} if MPI knows other ranks than the launcher, or a rank does not come in time
@@ -63,11 +64,16 @@ export async function openMpi(device: Device, options: MpiOptions): Promise<Proc
   const { rank, worldSize, joinTimeoutSeconds: seconds = 60, hosts: place } = options;
   const deadline: JoinDeadline = { at: performance.now() + seconds * 1000, seconds };
   const posix = await openPosix();
+  if (place !== undefined && worldSize % place.localWorldSize !== 0) {
+    const expected =
+      `a divisor of WORLD_SIZE (${worldSize}), as hosts have equal numbers of ranks; where they have not, 1 on all`;
+    throw new ConfigError([{ path: "LOCAL_WORLD_SIZE", expected, got: String(place.localWorldSize) }]);
+  }
   // Ranks that have MPI already meet by it again: their first store may still hold the port that their variables name.
   const hasMpi = openedMpi() !== undefined;
   const joined: Joined = place === undefined || hasMpi
     ? await joinLaunched(hasMpi ? { ...options, port: undefined } : options, deadline)
-    : { control: await joinHosts({ ...options, ...place }), token: place.token, mpi: undefined };
+    : { control: await joinHosts({ ...options, ...place }), token: `${place.token} ${place.port}`, mpi: undefined };
   const { control, token } = joined;
   using kept = new DisposableStack();
   try {

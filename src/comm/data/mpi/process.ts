@@ -11,7 +11,8 @@
  *   late for longer than ranks may be, the launcher is ended then (`launcher_end.ts`).
  * - Without a launcher of MPI a rank leaves at once after a failure: nobody kills the others for it. Else it leaves behind a second
  *   barrier: a library may still hold its messages of the first, which would be lost with the process. The second ends only once the
- *   first has ended for all, and is given up after {@link FLUSH_MS}. `MPI_Finalize` would ask for ranks whose store is closed by then.
+ *   first has ended for all. Each is given up after {@link FLUSH_MS}, as a rank may have failed. `MPI_Finalize` would ask for ranks whose
+ *   store is closed by then.
  *
  * Note [The beginning of MPI]: `MPI_Init` blocks until all ranks have come.
  * - Under a launcher of MPI a rank that fails before it tells its launcher (`early_end.ts`); for one that ends otherwise, the system's
@@ -36,8 +37,8 @@ import { requireRoom } from "./room.ts";
 /** Longest time that a rank waits at its end for the others, and the time that it gives them after a failure. */
 const FAREWELL_MS = 60_000;
 const LINGER_MS = 1500;
-/** Longest time that a rank without a launcher of MPI waits at its end for others to have its last messages. */
-const FLUSH_MS = 500;
+/** Longest time at each barrier of a rank without a launcher of MPI, in which its last messages leave the library. */
+const FLUSH_MS = 2000;
 /** Pause between two tests of a request that takes long. */
 const TEST_MS = 1;
 
@@ -108,14 +109,15 @@ export class MpiProcess {
     return this.#communicator;
   }
 
-  /** Makes the communicator. Collective. */
-  async duplicate(deadline: JoinDeadline): Promise<void> {
+  /** Makes the communicator. Collective. @param look is called while other ranks are awaited, and may throw */
+  async duplicate(deadline: JoinDeadline, look?: () => void): Promise<void> {
     const { symbols, provider, handles: { MPI_COMM_WORLD, MPI_ERRORS_RETURN } } = this.library;
     const place = provider.addressOf(this.#place);
     await this.finish(
       (request) => symbols.MPI_Comm_idup(MPI_COMM_WORLD, place, request),
       "make a communicator",
       deadline,
+      look,
     );
     this.#communicator = provider.offset(provider.nullAddress, Number(at(this.#place, 0, "communicator")));
     symbols.MPI_Comm_set_errhandler(this.#communicator, MPI_ERRORS_RETURN);
@@ -133,7 +135,12 @@ export class MpiProcess {
   }
 
   /** Begins a request and returns once it has finished. @throws {RendezvousError} at the deadline, or if MPI fails */
-  async finish(begin: (request: NativeAddress) => void, what: string, deadline: JoinDeadline): Promise<void> {
+  async finish(
+    begin: (request: NativeAddress) => void,
+    what: string,
+    deadline: JoinDeadline,
+    look: () => void = () => {},
+  ): Promise<void> {
     const words = `Rank ${this.rank} of ${this.size} cannot ${what} over MPI (${this.library.version})`;
     try {
       const request = this.requests.begin(begin);
@@ -141,6 +148,7 @@ export class MpiProcess {
         if (performance.now() > deadline.at) {
           throw new RendezvousError(`${words}: a rank did not take part within ${deadline.seconds} s`);
         }
+        look();
         await sleep(TEST_MS);
       }
     } catch (error) {
@@ -161,11 +169,11 @@ export class MpiProcess {
       return;
     }
     try {
-      if (!this.#meetAtEnd(FAREWELL_MS)) return;
       if (this.#launcher === "none") {
-        this.#meetAtEnd(FLUSH_MS);
+        if (this.#meetAtEnd(FLUSH_MS)) this.#meetAtEnd(FLUSH_MS);
         return;
       }
+      if (!this.#meetAtEnd(FAREWELL_MS)) return;
       symbols.MPI_Finalize();
       if (!runsExitHandlers()) this.#launcher?.finalize();
     } catch (error) {

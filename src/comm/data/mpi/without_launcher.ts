@@ -15,7 +15,7 @@ import { openPosix, type Posix } from "../../../ffi/posix.ts";
 import { openSockets } from "../../../ffi/sockets.ts";
 import { runInBackground } from "../../../runtime/background_worker.ts";
 import { sleep } from "../../../runtime/clock.ts";
-import type { ControlPlane } from "../../control_plane.ts";
+import type { HostsControlPlane } from "../../hosts/plane.ts";
 import { exchangeOutcomes } from "../../together.ts";
 import { type OpenMpiLibrary, openMpiLibrary } from "./library.ts";
 import { type JoinDeadline, keepMpi, MpiProcess, requireFresh } from "./process.ts";
@@ -24,6 +24,10 @@ import { requireRoom } from "./room.ts";
 
 /** Bytes of chance in the name of a run. */
 const RUN_BYTES = 12;
+/** Variables of a launcher that started an ancestor of this process. A library would take that launcher for its own. */
+const FOREIGN = ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PMIX_NAMESPACE", "PMIX_RANK"] as const;
+/** What is awaited, in words that follow "waited for". */
+const STAGE = "MPI to begin";
 /** Pause between two looks at what the library asks. */
 const LOOK_MS = 1;
 
@@ -36,7 +40,7 @@ const LOOK_MS = 1;
  * @throws {RendezvousError} at the deadline
  */
 export async function openMpiWithoutLauncher(
-  control: ControlPlane,
+  control: HostsControlPlane,
   hostOf: readonly number[],
   deadline: JoinDeadline,
 ): Promise<MpiProcess> {
@@ -56,26 +60,31 @@ export async function openMpiWithoutLauncher(
     { run: at(names, 0, "name of run").toHex(), rank, size: hostOf.length },
     (own) => control.exchange(own),
   );
+  for (const name of FOREIGN) posix.clearVariable(name);
   const variables = Object.entries(server.variables);
   for (const [name, value] of variables) posix.setVariable(name, value);
   const worker = runInBackground(new URL("./init_worker.ts", import.meta.url), undefined);
   let isDone = false;
   const done = worker.ended.finally(() => isDone = true);
   done.catch(() => {}); // awaited below
-  while (!isDone) {
-    if (performance.now() > deadline.at) {
-      throw new RendezvousError(`Rank ${rank}: MPI (${library.version}) did not begin within ${deadline.seconds} s`);
+  try {
+    while (!isDone) {
+      if (performance.now() > deadline.at) {
+        throw new RendezvousError(`Rank ${rank}: MPI (${library.version}) did not begin within ${deadline.seconds} s`);
+      }
+      control.requireAll(STAGE);
+      server.serve();
+      await sleep(LOOK_MS);
     }
-    server.serve();
-    await sleep(LOOK_MS);
+    await done;
+  } finally {
+    for (const file of filesOf(posix)) posix.unlink(file);
   }
-  await done;
   // Not if it fails: a library that loses its server ends the process, before this rank could say why.
   server[Symbol.dispose]();
   for (const [name] of variables) posix.clearVariable(name);
-  for (const file of filesOf(posix)) posix.unlink(file);
   const mpi = new MpiProcess(library, posix.libc.symbols, "none");
-  await mpi.duplicate(deadline);
+  await mpi.duplicate(deadline, () => control.requireAll(STAGE));
   keepMpi(mpi);
   return mpi;
 }
