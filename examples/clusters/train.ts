@@ -18,7 +18,7 @@ for (const block of model.layers) fullyShard(block, { mesh: run.mesh });
 fullyShard(model, { mesh: run.mesh });
 await model.load();
 const text = new URL("src/", import.meta.resolve("fullyshard")); // any files that all hosts see
-const data = await textData(run, model, text, { sequenceLength: 64, batch: 12 });
+const data = await textData(run, model, text, { sequenceLength: 64, batch: 24 });
 const schedule = cosine({ warmupSteps: 5, steps: Number(steps) });
 const optimizer = new AdamW(model.parameters(), { learningRate: 5e-3, schedule });
 for await (const batch of data.take(Number(steps))) {
