@@ -63,8 +63,8 @@ export class PmiServer implements Disposable {
       if ("end" in moved) return this.#close();
       if (moved.count === 0) return;
       const lines = (this.#rest + new TextDecoder().decode(this.#room.subarray(0, moved.count))).split("\n");
-      this.#rest = lines.pop() ?? "";
-      for (const line of lines) if (this.#stream !== undefined) this.#answer(line);
+      this.#rest = at(lines, lines.length - 1, "line");
+      for (const line of lines.slice(0, -1)) if (this.#stream !== undefined) this.#answer(line);
     }
   }
 

@@ -52,7 +52,9 @@ export async function openMpiWithoutLauncher(
   const { value: library, notes } = exchangeOutcomes(control, prepared, ({ version }) => version);
   const other = notes.findIndex((version) => version !== notes[0]);
   if (other > 0) {
-    throw control.failure(`rank 0 has ${notes[0]}, but rank ${other} ${notes[other]}: the library of MPI is to be one`);
+    throw control.failure(
+      `rank 0 has ${notes[0]}, but rank ${other} ${notes[other]}: give all ranks one library of MPI`,
+    );
   }
   const names = control.exchange(crypto.getRandomValues(new Uint8Array(RUN_BYTES)));
   const server = new PmiServer(
@@ -106,6 +108,7 @@ async function prepare(posix: Posix, numLocal: number): Promise<OpenMpiLibrary> 
  * opens them; the library would leave them behind in a process that is killed, or ends without `MPI_Finalize`.
  */
 function filesOf(posix: Posix): ReadonlySet<string> {
-  const maps = new TextDecoder().decode(posix.readFile("/proc/self/maps") ?? new Uint8Array());
-  return new Set([...maps.matchAll(/ (\/dev\/shm\/mpich_shm_\S+)$/gm)].flatMap(([, file]) => file ?? []));
+  const maps = posix.readFile("/proc/self/maps");
+  if (maps === undefined) return new Set();
+  return new Set([...new TextDecoder().decode(maps).matchAll(/\/dev\/shm\/mpich_shm_\S+$/gm)].map(([file]) => file));
 }
